@@ -1,0 +1,1 @@
+"""The host agent: quantizer, worker state machine, UDP endpoint, communicator."""

@@ -1,0 +1,40 @@
+"""The one way this project compiles a function: numba, without the GIL, cached on disk.
+
+numba's cache notices a change of the file that a kernel stands in, but not of the files it calls into. Whoever edits
+one kernel would then measure the old one through its callers, so the cache here is stamped with all kernel sources.
+"""
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import numba
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_ROOT = Path(__file__).resolve().parent.parent
+_ROOMS = ("protocol", "switch", "host")
+
+
+@cache
+def source_stamp() -> str:
+    """A digest of every source file whose code can end up inside a compiled kernel."""
+    digest = hashlib.sha256()
+    shared = [_ROOT / "protocol" / "constants.py", _ROOT / "protocol" / "jit.py"]
+    for path in shared + sorted(p for room in _ROOMS for p in (_ROOT / room).glob("*kernels.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def kernel(function: F) -> F:
+    """Compiles `function` on its first call for each signature; it runs without the GIL.
+
+    Kernels stand in files whose names end in `kernels.py`. Division follows IEEE 754 and never raises. Integer
+    arithmetic is numba's: operands narrower than 64 bits widen to 64.
+    """
+    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    # numba offers no public way to say what else a cached kernel depends on.
+    compiled._cache._cache_file._source_stamp = source_stamp()
+    return cast(F, compiled)

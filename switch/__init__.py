@@ -1,0 +1,1 @@
+"""The software switch: slot logic, jobs and admission, UDP ports, control service."""
