@@ -34,7 +34,7 @@ def kernel(function: F) -> F:
     Kernels stand in files whose names end in `kernels.py`. Division follows IEEE 754 and never raises. Integer
     arithmetic is numba's: operands narrower than 64 bits widen to 64.
     """
-    compiled = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
+    compiled: Any = numba.njit(cache=True, nogil=True, error_model="numpy")(function)
     # numba offers no public way to say what else a cached kernel depends on.
     compiled._cache._cache_file._source_stamp = source_stamp()
     return cast(F, compiled)

@@ -70,9 +70,7 @@ def batches(packets: Iterable[bytes]) -> list[PacketBatch]:
             run.append(packet)
         else:
             runs.append([packet])
-    return [
-        PacketBatch(np.frombuffer(b"".join(run), dtype=np.uint8), max(1, len(run[0]))) for run in runs
-    ]
+    return [PacketBatch(np.frombuffer(b"".join(run), dtype=np.uint8), max(1, len(run[0]))) for run in runs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,62 @@
+# Every target makes what it needs: a Python environment in .venv with wiresum and its dependencies.
+#   make demo ARGS="--workers 2 --loss 0.05"     make test ARGS="-k faults"     make PYTHON=python3.12 test
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+# On a plain Linux machine `pip install torch` takes a CUDA build of several gigabytes. PyTorch keeps CPU builds on an
+# index of its own, whose 2.13.0+cpu pip prefers to 2.13.0. Where that index cannot be reached pip would retry for
+# minutes, so ask once, for a few seconds, and otherwise take what the configured index (or a local wheel) has.
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+PROBE_CPU_INDEX = import urllib.request as u; u.urlopen(u.Request("$(TORCH_CPU_INDEX)/torch/", method="HEAD"), timeout=4)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint format bench clean
+
+help:
+	@echo "make demo    train a small network on real data through the software switch, and again with Gloo"
+	@echo "make test    lint, type check and run the tests"
+	@echo "make lint    lint and type check only"
+	@echo "make format  let ruff lay out the code and mend what it can"
+	@echo "make bench   compare wiresum with Gloo on this machine"
+	@echo "make clean   remove .venv and everything else that is not in git's keeping"
+
+demo: $(VENV)/.demo
+	@$(BIN)/wiresum demo $(ARGS)
+
+lint: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { echo 'The layout differs: run "make format".' >&2; exit 1; }
+	@$(BIN)/mypy
+
+test: lint
+	@$(BIN)/python -m pytest $(ARGS)
+
+format: $(VENV)/.dev
+	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
+
+bench: $(VENV)/.demo
+	@$(BIN)/python -m benchmarks.allreduce $(ARGS)
+
+clean:
+	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(VENV)/.python
+	@echo "Installing wiresum and what \"$*\" needs into $(VENV); the first time takes a minute or two ..."
+	@index=; if $(BIN)/python -c '$(PROBE_CPU_INDEX)' 2>/dev/null; then index='--extra-index-url $(TORCH_CPU_INDEX)'; \
+	else echo "$(TORCH_CPU_INDEX) does not answer; taking torch from pip's own index."; fi; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$index --editable '.[$*]'
+	@touch $@
+
+$(VENV)/.python:
+	@command -v $(PYTHON) >/dev/null || { echo 'There is no "$(PYTHON)" here. wiresum needs Python 3.11 or newer;' \
+	'name one with "make PYTHON=/path/to/python3".' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "wiresum needs Python 3.11 or newer, and" \
+	"$(PYTHON) is $$($(PYTHON) -V 2>&1). Name another with \"make PYTHON=/path/to/python3\"." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv" \
+	"module is not complete. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
