@@ -1,0 +1,209 @@
+"""The slot rules of the switch, compiled: a batch of one worker's packets in, results out.
+
+This is the data plane. Each packet touches a slot's registers once, in the order newest, seen, count, exponents,
+values, as a pipeline of match-action stages would.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from protocol.constants import (
+    MSG_EXPONENTS,
+    MSG_VALUES,
+    PREFIX_BYTES,
+    SLOT_MASK,
+    VALUE_BYTES,
+    VERSION_BIT,
+)
+from protocol.jit import kernel
+from protocol.kernels import (
+    add_swapped,
+    copy_swapped,
+    load8,
+    load16,
+    load32,
+    load_signed8,
+    store8,
+    store16,
+    store32,
+)
+
+# Registers of one slot: the chunk number of its newest generation and, for each version, who was seen and what came.
+SLOT = np.dtype(
+    [
+        ("newest", "u4"),
+        ("seen", "u4", 2),
+        ("count", "i4", 2),
+        ("e0", "i1", 2),
+        ("e1", "i1", 2),
+    ],
+    align=True,
+)
+
+# Columns of the counters, one row a rank.
+COUNTERS = (
+    "received",
+    "contributions",
+    "duplicates",
+    "previous",
+    "stale",
+    "wrong_job",
+    "wrong_size",
+    "outside_pool",
+    "wrong_index",
+    "reserved_bits",
+    "results",
+    "retransmitted",
+)
+(
+    RECEIVED,
+    CONTRIBUTIONS,
+    DUPLICATES,
+    PREVIOUS,
+    STALE,
+    WRONG_JOB,
+    WRONG_SIZE,
+    OUTSIDE_POOL,
+    WRONG_INDEX,
+    RESERVED_BITS,
+    RESULTS,
+    RETRANSMITTED,
+) = range(len(COUNTERS))
+
+# Where a result goes: row of the output buffers.
+ALL_VALUES, ALL_EXPONENTS, ONE_VALUES, ONE_EXPONENTS = range(4)
+
+
+@kernel
+def check(address: int, length: int, job: int, slots: int, size: int, value_bytes: int) -> int:
+    """The counter of the reason to drop this packet, or -1 if it is in order."""
+    if length < PREFIX_BYTES:
+        return WRONG_SIZE
+    kind = load8(address)
+    msg_type = kind >> 4
+    if msg_type == MSG_VALUES:
+        expected = PREFIX_BYTES + value_bytes
+    elif msg_type == MSG_EXPONENTS:
+        expected = PREFIX_BYTES
+    else:
+        return WRONG_SIZE
+    if length != expected or kind & 7 != size:
+        return WRONG_SIZE
+    if load8(address + 1) != job:
+        return WRONG_JOB
+    index = load16(address + 6)
+    if kind & 8 or index & 0x4000:
+        return RESERVED_BITS
+    if index & SLOT_MASK >= slots:
+        return OUTSIDE_POOL
+    chunk = load32(address + 2)
+    version = VERSION_BIT if chunk // slots & 1 else 0
+    if index != version | (chunk & (slots - 1)):
+        return WRONG_INDEX
+    return -1
+
+
+@kernel
+def receive(
+    pool: Any,
+    values: int,
+    counters: Any,
+    job: int,
+    ranks: int,
+    size: int,
+    per_packet: int,
+    rank: int,
+    data: int,
+    length: int,
+    segment: int,
+    out: Any,
+) -> tuple[int, int, int, int]:
+    """Takes a batch of packets of one rank and writes the results that they complete or ask for again.
+
+    Args:
+        pool: SLOT records, shape (slots,).
+        values: address of uint32 values in host order, shape (slots, 2, per_packet).
+        counters: int64, shape (len(COUNTERS),), of this rank.
+        size: the header's size code for per_packet values.
+        data, length, segment: address and bytes of the batch, bytes of each packet but the last.
+        out: uint8, shape (4, room for as many packets as the batch has): results for all ranks with values and
+            without, results for this rank alone with values and without.
+
+    Returns:
+        bytes written to each row of out.
+    """
+    slots = pool.shape[0]
+    me = np.uint32(1) << np.uint32(rank)
+    value_bytes = VALUE_BYTES * per_packet
+    row_bytes = out.shape[1]
+    out_address = out.ctypes.data
+    filled = np.zeros(4, np.int64)
+    for start in range(0, length, segment):
+        packet = data + start
+        counters[RECEIVED] += 1
+        reason = check(packet, min(segment, length - start), job, slots, size, value_bytes)
+        if reason >= 0:
+            counters[reason] += 1
+            continue
+        kind = load8(packet)
+        has_values = kind >> 4 == MSG_VALUES
+        chunk = load32(packet + 2)
+        index = load16(packet + 6)
+        slot = index & SLOT_MASK
+        version = index >> 15
+        registers = pool[slot]
+        stored = values + (slot * 2 + version) * value_bytes
+        ahead = np.int64(np.int32(np.uint32(chunk - np.int64(registers.newest))))
+        e0 = load_signed8(packet + 8)
+        e1 = load_signed8(packet + 9)
+
+        fresh = False
+        if ahead == slots:
+            fresh = True
+            registers.newest = np.uint32(chunk)
+            registers.seen[version] = me
+            registers.count[version] = 1
+            registers.e0[version] = e0
+            registers.e1[version] = e1
+            if has_values:
+                copy_swapped(packet + PREFIX_BYTES, stored, per_packet)
+        elif ahead == 0:
+            if registers.seen[version] & me:
+                counters[DUPLICATES] += 1
+            else:
+                fresh = True
+                registers.seen[version] |= me
+                registers.count[version] += 1
+                registers.e0[version] = max(registers.e0[version], e0)
+                registers.e1[version] = max(registers.e1[version], e1)
+                if has_values:
+                    add_swapped(packet + PREFIX_BYTES, stored, per_packet)
+        elif ahead == -slots:
+            counters[PREVIOUS] += 1
+        else:
+            counters[STALE] += 1
+            continue
+
+        if fresh:
+            counters[CONTRIBUTIONS] += 1
+        if registers.count[version] != ranks or not registers.seen[version] & me:
+            continue
+        if fresh:
+            counters[RESULTS] += 1
+            row = ALL_VALUES if has_values else ALL_EXPONENTS
+        else:
+            counters[RETRANSMITTED] += 1
+            row = ONE_VALUES if has_values else ONE_EXPONENTS
+        result = out_address + row * row_bytes + filled[row]
+        store8(result, kind)
+        store8(result + 1, job)
+        store32(result + 2, chunk)
+        store16(result + 6, index)
+        store8(result + 8, np.int64(registers.e0[version]))
+        store8(result + 9, np.int64(registers.e1[version]))
+        filled[row] += PREFIX_BYTES
+        if has_values:
+            copy_swapped(stored, result + PREFIX_BYTES, per_packet)
+            filled[row] += value_bytes
+    return filled[0], filled[1], filled[2], filled[3]
