@@ -1,0 +1,52 @@
+"""What both ends of the control service agree on besides its messages."""
+
+from typing import Final
+
+from protocol.constants import CONTROL_PORT
+from protocol.packets import Address
+
+PROTOCOL_VERSION: Final = 1  # both ends must have the same; raise it when PROTOCOL.md or control.proto changes meaning
+
+# A killed process closes its connection, which the other end sees at once. Only a host that vanishes needs pings: it
+# counts as lost PING_INTERVAL + PING_TIMEOUT seconds later at most. A process that was merely stopped, by a signal or a
+# debugger, must get away with it for five seconds, so the second of them is well above that.
+PING_INTERVAL: Final = 2.0
+PING_TIMEOUT: Final = 8.0
+
+CHANNEL_OPTIONS: Final = (
+    ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),
+    ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT * 1000)),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    # By default a peer that pings this often is cut off.
+    ("grpc.http2.max_ping_strikes", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", round(PING_INTERVAL * 500)),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", round(PING_INTERVAL * 500)),
+)
+
+
+def format_address(address: Address) -> str:
+    """`host:port`, with the brackets that an IPv6 address needs."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def parse_address(text: str, *, default_port: int = CONTROL_PORT) -> Address:
+    """Reads `host`, `host:port` or `[IPv6 address]:port`.
+
+    Raises:
+        ValueError: the text is none of these, or the port is not from 1 to 65535.
+    """
+    host, bracket, rest = text.strip().rpartition("]")
+    if bracket:
+        host, colon, port = host.removeprefix("["), rest[:1], rest[1:]
+        well_formed = text.strip().startswith("[") and colon in ("", ":")
+    else:
+        host, colon, port = rest.partition(":")
+        well_formed = ":" not in port and "[" not in host
+    number = int(port) if port.isascii() and port.isdigit() else 0
+    if not colon and not port:
+        number = default_port
+    if not host or not well_formed or any(c.isspace() or c == "/" for c in host) or not 0 < number < 65536:
+        raise ValueError(f"the switch's address must be HOST or HOST:PORT, with a port from 1 to 65535, not {text!r}")
+    return host, number

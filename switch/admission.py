@@ -1,0 +1,145 @@
+"""Who may join: checks of a joiner's wish, and the slots that jobs share. Without sockets, threads or clocks."""
+
+import ipaddress
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.constants import DEFAULT_VALUES, check_slots
+from protocol.control import format_address
+from protocol.errors import JoinRefusedError
+from protocol.packets import Address
+
+DEFAULT_SLOTS: Final = 512  # granted to a job that asks for none in particular, if half of what is free allows it
+MAX_NAME: Final = 200  # characters of a job's name
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinWish:
+    """What a worker asks for.
+
+    Attributes:
+        address: IPv4 address and UDP port that its packets come from.
+        values: per packet.
+        slots: of the job's pool, a power of two; 0 leaves it to the switch.
+        timeout: seconds to wait for the other ranks.
+    """
+
+    job: str
+    rank: int
+    world_size: int
+    address: Address
+    values: int
+    slots: int
+    timeout: float
+
+
+def slot_cost(slots: int, values: int) -> int:
+    """What a pool takes of the switch, in slots of 256 values."""
+    return -(-slots * values // DEFAULT_VALUES)
+
+
+def check_alone(wish: JoinWish, max_ranks: int, values_supported: Sequence[int]) -> None:
+    """Checks what can be checked without knowing the other ranks.
+
+    Raises:
+        JoinRefusedError: the text names the value and what was expected.
+    """
+    host, port = wish.address
+    try:
+        ipaddress.IPv4Address(host)
+        if wish.slots:
+            check_slots(wish.slots)
+    except ValueError as error:
+        raise JoinRefusedError(f"rank {wish.rank} of job {wish.job!r}: {error}") from None
+    if not 0 < len(wish.job) <= MAX_NAME:
+        raise JoinRefusedError(f"the job's name must have 1 to {MAX_NAME} characters, not {len(wish.job)}")
+    if not 1 <= wish.world_size <= max_ranks:
+        raise JoinRefusedError(
+            f"job {wish.job!r} asks for {wish.world_size} ranks, and this switch takes from 1 to {max_ranks}"
+        )
+    if not 0 <= wish.rank < wish.world_size:
+        raise JoinRefusedError(
+            f"rank {wish.rank} is out of range: job {wish.job!r} has ranks 0 to {wish.world_size - 1}"
+        )
+    if wish.values not in values_supported:
+        raise JoinRefusedError(
+            f"job {wish.job!r} asks for {wish.values} values per packet, and this switch can add "
+            f"{', '.join(map(str, values_supported))}"
+        )
+    if not 0 < port < 65536:
+        raise JoinRefusedError(f"rank {wish.rank} of job {wish.job!r}: UDP port must be from 1 to 65535, not {port}")
+    if not (wish.timeout > 0 and math.isfinite(wish.timeout)):
+        raise JoinRefusedError(f"the time-out of a join must be a positive number of seconds, not {wish.timeout}")
+
+
+def check_against(wish: JoinWish, present: Sequence[JoinWish], running: bool) -> None:
+    """Checks a wish against the ranks that are in the job.
+
+    Raises:
+        JoinRefusedError: the text shows both sides.
+    """
+    first = present[0]
+    opened = f"while rank {first.rank} at {format_address(first.address)} joined with"
+    if wish.world_size != first.world_size:
+        raise JoinRefusedError(
+            f"rank {wish.rank} asks for job {wish.job!r} with world size {wish.world_size}, {opened} {first.world_size}"
+        )
+    if wish.values != first.values:
+        raise JoinRefusedError(
+            f"rank {wish.rank} asks for job {wish.job!r} with {wish.values} values per packet, {opened} {first.values}"
+        )
+    for other in present:
+        if other.rank == wish.rank:
+            raise JoinRefusedError(
+                f"rank {wish.rank} of job {wish.job!r} is taken by {format_address(other.address)}"
+                f"{', and the job is running' if running else ''}; "
+                f"{format_address(wish.address)} asked for it too"
+            )
+
+
+class SlotBudget:
+    """The slots of one switch and who has them.
+
+    Args:
+        total: slots of 256 values.
+    """
+
+    def __init__(self, total: int):
+        self.total = total
+        self._taken: dict[int, tuple[str, int]] = {}  # job number: name, slots of 256 values
+
+    @property
+    def free(self) -> int:
+        """Slots of 256 values that no job has."""
+        return self.total - sum(cost for _, cost in self._taken.values())
+
+    def default(self, values: int) -> int:
+        """The pool of a job that leaves its size to the switch, so that a next job finds room as well."""
+        slots = DEFAULT_SLOTS
+        while slots > 1 and slot_cost(slots, values) > self.free // 2:
+            slots //= 2
+        return slots
+
+    def check(self, name: str, slots: int, values: int) -> None:
+        """Checks that a pool fits.
+
+        Raises:
+            JoinRefusedError: the text shows what is wanted, free and taken by whom.
+        """
+        cost = slot_cost(slots, values)
+        if cost > self.free:
+            taken = ", ".join(f"{cost} by job {name!r}" for name, cost in self._taken.values()) or "none"
+            raise JoinRefusedError(
+                f"job {name!r} wants {slots} slots of {values} values, which takes {cost} slots of {DEFAULT_VALUES}, "
+                f"and the switch has {self.free} of {self.total} free; taken: {taken}"
+            )
+
+    def take(self, number: int, name: str, slots: int, values: int) -> None:
+        """Gives a job its pool, which must fit."""
+        self._taken[number] = (name, slot_cost(slots, values))
+
+    def give_back(self, number: int) -> None:
+        """Takes a job's pool back."""
+        del self._taken[number]

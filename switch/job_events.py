@@ -1,0 +1,119 @@
+"""What the job table answers with: states for displays, events for workers, effects for its caller to carry out."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from protocol.errors import WiresumError
+from switch.dataplane import JobSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """A job as displays show it.
+
+    Attributes:
+        number: None while ranks are missing, and so is `slots` 0.
+        joined: ranks that are in it at this moment.
+    """
+
+    name: str
+    number: int | None
+    world_size: int
+    joined: tuple[int, ...]
+    slots: int
+    values: int
+    state: str
+
+
+# What a watch tells its worker. Each of these but Explain is the last one.
+
+
+@dataclass(frozen=True)
+class PeerLost:
+    """A rank died."""
+
+    rank: int
+    address: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PeerLeft:
+    """A rank left, and others wait for its packets."""
+
+    rank: int
+    address: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Disagreement:
+    """The ranks asked for different things; the text shows them."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Explain:
+    """The worker is asked for its account of a collective."""
+
+    collective: int
+
+
+@dataclass(frozen=True)
+class Goodbye:
+    """The switch shuts down."""
+
+
+Event: TypeAlias = PeerLost | PeerLeft | Disagreement | Explain | Goodbye
+
+# What the caller has to carry out, in order.
+
+
+@dataclass(frozen=True)
+class Install:
+    """Add the job to the data plane, then report `installed` or `not_installed`."""
+
+    spec: JobSpec
+
+
+@dataclass(frozen=True)
+class Remove:
+    """Remove the job from the data plane."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class JoinDone:
+    """Answer a join: the job runs."""
+
+    membership: int
+    job_number: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class JoinFailed:
+    """Answer a join with an error."""
+
+    membership: int
+    error: WiresumError
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Send an event down a worker's watch, which may yet have to be opened."""
+
+    membership: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class EndWatch:
+    """End a worker's watch without an event: it has left."""
+
+    membership: int
+
+
+Effect: TypeAlias = Install | Remove | JoinDone | JoinFailed | Tell | EndWatch

@@ -1,0 +1,386 @@
+"""Jobs from their first joiner to their last leaver, without sockets, threads or clocks.
+
+All state changes of a job are in this file. A method takes what happened and the time in seconds, and queues effects
+that the caller carries out. A job goes through three states:
+
+- waiting: some ranks have joined. Nothing is reserved yet.
+- installing: all ranks have joined; number and slots are taken, and the data plane is being told.
+- running: every rank's join was answered. Each rank keeps a watch open until it leaves.
+
+A rank that goes without leaving ends a job; so does a disagreement. Name, number and slots are free from then on.
+"""
+
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from protocol.constants import MAX_JOBS, MAX_RANKS
+from protocol.control import format_address
+from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
+from switch.admission import JoinWish, SlotBudget, check_against, check_alone
+from switch.dataplane import JobSpec, StalledSlot
+from switch.job_events import (
+    Disagreement,
+    Effect,
+    EndWatch,
+    Event,
+    Explain,
+    Goodbye,
+    Install,
+    JobStatus,
+    JoinDone,
+    JoinFailed,
+    PeerLeft,
+    PeerLost,
+    Remove,
+    Tell,
+)
+
+WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
+INQUIRY_SECONDS: Final = 2.0  # in which each rank must give its account of a disputed collective
+
+
+class State(Enum):
+    """Of a job, see above; the value is for people."""
+
+    WAITING = "waiting"
+    INSTALLING = "installing"
+    RUNNING = "running"
+
+
+@dataclass(kw_only=True)
+class _Member:
+    membership: int
+    wish: JoinWish
+    deadline: float | None  # of the rendezvous, then of the opening of the watch
+    left: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"rank {self.wish.rank} ({format_address(self.wish.address)})"
+
+
+@dataclass(kw_only=True)
+class _Job:
+    name: str
+    world_size: int
+    values: int
+    state: State = State.WAITING
+    number: int | None = None
+    slots: int = 0
+    members: dict[int, _Member] = field(default_factory=dict)
+    notes: dict[int, str] = field(default_factory=dict)  # why a rank that came is not here, while waiting
+    collective: int | None = None  # the one that ranks disagree about
+    accounts: dict[int, str] = field(default_factory=dict)
+    inquiry_ends: float | None = None
+
+    @property
+    def active(self) -> list[_Member]:
+        return [member for _, member in sorted(self.members.items()) if not member.left]
+
+
+class JobTable:
+    """The jobs of one switch.
+
+    Args:
+        total_slots: slots of 256 values, shared by all jobs.
+        values_supported: numbers of values per packet that the data plane can add.
+        max_ranks: the largest world size.
+    """
+
+    def __init__(self, *, total_slots: int, values_supported: tuple[int, ...], max_ranks: int = MAX_RANKS):
+        self.max_ranks = max_ranks
+        self.values_supported = values_supported
+        self.budget = SlotBudget(total_slots)
+        self._effects: list[Effect] = []
+        self._jobs: list[_Job] = []
+        self._whole: dict[str, _Job] = {}  # jobs that no rank has left yet: they own their name
+        self._members: dict[int, tuple[_Job, _Member]] = {}  # by membership; ranks that have left are not in it
+        self._next_number = 0
+
+    def effects(self) -> list[Effect]:
+        """Takes the effects that are due."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def status(self) -> list[JobStatus]:
+        """All jobs, the oldest first."""
+        return [
+            JobStatus(
+                name=job.name,
+                number=job.number,
+                world_size=job.world_size,
+                joined=tuple(member.wish.rank for member in job.active),
+                slots=job.slots,
+                values=job.values,
+                state=job.state.value,
+            )
+            for job in self._jobs
+        ]
+
+    # Joining
+
+    def join(self, wish: JoinWish, now: float) -> int:
+        """Enters a rank; the effects JoinDone or JoinFailed answer it later.
+
+        Returns:
+            the membership, a number that names this rank of this job in all other calls.
+
+        Raises:
+            JoinRefusedError: the wish cannot be met; the text says why, with the numbers.
+        """
+        check_alone(wish, self.max_ranks, self.values_supported)
+        job = self._whole.get(wish.job)
+        try:
+            if job is not None:
+                check_against(wish, [member.wish for member in job.active], job.state is not State.WAITING)
+            self._check_address(wish)
+            self.budget.check(wish.job, wish.slots or 1, wish.values)
+        except JoinRefusedError as error:
+            if job is not None and wish.rank not in job.members and wish.rank < job.world_size:
+                job.notes[wish.rank] = f"refused: {error}"
+            raise
+        if job is None:
+            job = _Job(name=wish.job, world_size=wish.world_size, values=wish.values)
+            self._jobs.append(job)
+            self._whole[job.name] = job
+        member = _Member(membership=secrets.randbits(64), wish=wish, deadline=now + wish.timeout)
+        job.members[wish.rank] = member
+        job.notes.pop(wish.rank, None)
+        self._members[member.membership] = (job, member)
+        if len(job.members) == job.world_size:
+            self._complete(job)
+        return member.membership
+
+    def installed(self, number: int, now: float) -> None:
+        """The data plane has the job."""
+        job = self._find(number)
+        if job is None:  # a rank died meanwhile
+            return
+        job.state = State.RUNNING
+        for member in job.active:
+            member.deadline = now + WATCH_GRACE
+            self._effects.append(JoinDone(member.membership, number, job.slots))
+
+    def not_installed(self, number: int, error: WiresumError) -> None:
+        """The data plane refused the job."""
+        job = self._find(number)
+        if job is not None:
+            self._drop(job)
+            self._fail_joins(job, JoinRefusedError(f"the switch could not set up job {job.name!r}: {error}"))
+
+    def _check_address(self, wish: JoinWish) -> None:
+        for job, member in self._members.values():
+            if member.wish.address == wish.address:
+                raise JoinRefusedError(
+                    f"{format_address(wish.address)}, from which rank {wish.rank} of job {wish.job!r} would send, "
+                    f"belongs to rank {member.wish.rank} of job {job.name!r}"
+                )
+
+    def _complete(self, job: _Job) -> None:
+        wishes = [member.wish.slots for member in job.active if member.wish.slots]
+        slots = min(wishes) if wishes else self.budget.default(job.values)
+        try:
+            self.budget.check(job.name, slots, job.values)
+            number = self._free_number(job.name)
+        except JoinRefusedError as error:
+            self._drop(job)
+            self._fail_joins(job, error)
+            return
+        job.state = State.INSTALLING
+        job.number, job.slots = number, slots
+        self.budget.take(number, job.name, slots, job.values)
+        for member in job.active:
+            member.deadline = None
+        workers = tuple(member.wish.address for member in job.active)
+        self._effects.append(
+            Install(JobSpec(number=number, name=job.name, slots=slots, values=job.values, workers=workers))
+        )
+
+    def _free_number(self, name: str) -> int:
+        """The next free number in cyclic order, so that a number rests before packets of an old job could meet it."""
+        used = {job.number for job in self._jobs}
+        for step in range(MAX_JOBS):
+            number = (self._next_number + step) % MAX_JOBS
+            if number not in used:
+                self._next_number = (number + 1) % MAX_JOBS
+                return number
+        raise JoinRefusedError(f"no job number is free for job {name!r}: the switch already serves {MAX_JOBS} jobs")
+
+    def _fail_joins(self, job: _Job, error: WiresumError) -> None:
+        self._effects.extend(JoinFailed(member.membership, error) for member in job.active)
+
+    # Leaving and dying
+
+    def watching(self, membership: int) -> None:
+        """The rank's watch is open."""
+        if membership in self._members:
+            self._members[membership][1].deadline = None
+
+    def leave(self, membership: int) -> None:
+        """The rank leaves; nothing happens if its job is over.
+
+        The others are not told: as long as they do not wait for its packets it makes no difference to them, and they
+        may still have to fetch their last results. `blocked` finds those that do wait.
+        """
+        if membership not in self._members:
+            return
+        job, member = self._members.pop(membership)
+        self._effects.append(EndWatch(membership))
+        if job.state is not State.RUNNING:
+            self._lose(job, member, "left")
+            return
+        member.left = True
+        if self._whole.get(job.name) is job:
+            del self._whole[job.name]
+        if not job.active:
+            self._drop(job)
+        elif job.collective is not None:
+            self._conclude(job)
+
+    def gone(self, membership: int) -> None:
+        """The rank's connection broke, while it was joining or watching; nothing happens if it had left before."""
+        if membership in self._members:
+            job, member = self._members.pop(membership)
+            self._lose(job, member, "died")
+
+    def draining(self) -> list[int]:
+        """Jobs that some ranks have left; ask the data plane for their stalled slots, and hand these to `blocked`."""
+        return [
+            job.number
+            for job in self._jobs
+            if job.number is not None and any(member.left for member in job.members.values())
+        ]
+
+    def blocked(self, number: int, stalled: Iterable[StalledSlot]) -> None:
+        """Ends a job in which some rank waits for one that has left.
+
+        A rank that left after its last collective had all its results, so all its packets were counted: it is missing
+        from a slot only if another rank has begun something that can never end.
+        """
+        job = self._find(number)
+        missing = {rank for slot in stalled for rank in slot.missing}
+        if job is None:
+            return
+        for rank, member in sorted(job.members.items()):
+            if member.left and rank in missing:
+                text = f"{member.name} left job {job.name!r} while other ranks wait for it"
+                self._end(job, PeerLeft(rank, format_address(member.wish.address), text))
+                return
+
+    def shutdown(self) -> None:
+        """Ends everything."""
+        for job in list(self._jobs):
+            if job.state is State.RUNNING:
+                self._end(job, Goodbye())
+            else:
+                self._drop(job)
+                self._fail_joins(job, SwitchLostError("the switch is shutting down"))
+
+    def _lose(self, job: _Job, member: _Member, how: str) -> None:
+        if job.state is State.WAITING:
+            del job.members[member.wish.rank]
+            job.notes[member.wish.rank] = f"{how} while waiting, was at {format_address(member.wish.address)}"
+            if not job.members:
+                self._drop(job)
+            return
+        member.left = True
+        text = f"{member.name} of job {job.name!r} {how}"
+        if job.state is State.INSTALLING:
+            self._drop(job)
+            self._fail_joins(job, PeerLostError(text))
+        else:
+            self._end(job, PeerLost(member.wish.rank, format_address(member.wish.address), text))
+
+    def _end(self, job: _Job, event: Event) -> None:
+        self._drop(job)
+        self._effects.extend(Tell(member.membership, event) for member in job.active)
+
+    def _drop(self, job: _Job) -> None:
+        self._jobs.remove(job)
+        if self._whole.get(job.name) is job:
+            del self._whole[job.name]
+        for member in job.members.values():
+            self._members.pop(member.membership, None)
+        if job.number is not None:
+            self.budget.give_back(job.number)
+            self._effects.append(Remove(job.number))
+
+    def _find(self, number: int) -> _Job | None:
+        return next((job for job in self._jobs if job.number == number), None)
+
+    # Disagreement
+
+    def disagree(self, membership: int, collective: int, request: str, now: float) -> None:
+        """A rank found that the ranks disagree about a collective: each is asked, then the job ends.
+
+        Nothing happens if the job is over, or if another collective is under inquiry already.
+        """
+        if membership not in self._members:
+            return
+        job, member = self._members[membership]
+        if job.collective is None:
+            job.collective, job.inquiry_ends = collective, now + INQUIRY_SECONDS
+            self._effects.extend(
+                Tell(other.membership, Explain(collective)) for other in job.active if other is not member
+            )
+        self.explain(membership, collective, request)
+
+    def explain(self, membership: int, collective: int, account: str) -> None:
+        """A rank's account of the disputed collective."""
+        if membership not in self._members:
+            return
+        job, member = self._members[membership]
+        if job.collective == collective:
+            job.accounts[member.wish.rank] = account
+            self._conclude(job)
+
+    def _conclude(self, job: _Job, *, late: bool = False) -> None:
+        if not late and any(member.wish.rank not in job.accounts for member in job.active):
+            return
+        ranks_by_account: dict[str, list[int]] = {}
+        for rank, member in sorted(job.members.items()):
+            silent = "has left the job" if member.left else f"did not answer within {INQUIRY_SECONDS:g} s"
+            ranks_by_account.setdefault(job.accounts.get(rank, silent), []).append(rank)
+        lines = [f"ranks of job {job.name!r} disagree about collective #{job.collective}:"]
+        for account, ranks in ranks_by_account.items():
+            lines.append(f"  rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {account}")
+        self._end(job, Disagreement("\n".join(lines)))
+
+    # Time
+
+    def next_deadline(self) -> float | None:
+        """When `expire` has something to do; None: nothing is pending."""
+        times = [job.inquiry_ends for job in self._jobs] + [member.deadline for _, member in self._members.values()]
+        return min((time for time in times if time is not None), default=None)
+
+    def expire(self, now: float) -> None:
+        """Lets deadlines pass."""
+        for membership, (job, member) in list(self._members.items()):
+            if member.deadline is None or member.deadline > now or membership not in self._members:
+                continue
+            if job.state is State.WAITING:
+                self._give_up(job, member)
+            else:
+                del self._members[membership]
+                self._lose(job, member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
+        for job in list(self._jobs):
+            if job.inquiry_ends is not None and job.inquiry_ends <= now:
+                self._conclude(job, late=True)
+
+    def _give_up(self, job: _Job, member: _Member) -> None:
+        here = len(job.members)
+        absent = sorted(set(range(job.world_size)) - set(job.members), key=lambda rank: (rank in job.notes, rank))
+        names = [f"rank {rank}" + (f" ({job.notes[rank]})" if rank in job.notes else "") for rank in absent]
+        error = JoinTimeoutError(
+            f"job {job.name!r}: {here} of {job.world_size} ranks joined within {member.wish.timeout:g} s; "
+            f"missing: {', '.join(names)}"
+        )
+        self._effects.append(JoinFailed(member.membership, error))
+        del self._members[member.membership]
+        del job.members[member.wish.rank]
+        job.notes[member.wish.rank] = f"was here, gave up after {member.wish.timeout:g} s"
+        if not job.members:
+            self._drop(job)
