@@ -1,0 +1,204 @@
+"""The worker state machine: results and the time in, packets and the next deadline out. It knows no socket and no clock.
+
+The five verbs: `submit` a tensor, `receive` a batch of results, `packets` to send, `deadline` of the next timer and
+`handle_timer` for it, `finished` tensors. What happens to a chunk stands in host/worker_kernels.py.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host import worker_kernels as kernels
+from host.quantizer import headroom_bits
+from protocol.consistency import collective_salt
+from protocol.constants import DType, Op, check_slots, packet_bytes, size_code
+from protocol.packets import PacketBatch
+
+INITIAL_RTO = 0.05  # before the first measurement
+MIN_RTO = 0.005  # a worker that shares its core is often away for some milliseconds
+MAX_RTO = 1.0
+MAX_BATCH_BYTES = 63 * 1034  # of one send with segmentation offload: below 64 KiB with its headers
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Tensor:
+    """One tensor to reduce: contiguous memory to read and to write, which may be the same.
+
+    Attributes:
+        source, target: of one dtype and size; bfloat16 as uint16 with `dtype` saying so.
+        collective: number in the job's order of collectives, set when it is submitted.
+        tag: anything the caller wants to find it by.
+    """
+
+    source: npt.NDArray[Any]
+    target: npt.NDArray[Any]
+    dtype: DType
+    op: Op
+    collective: int = -1
+    tag: Any = None
+    exponents: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
+
+    def describe(self) -> str:
+        """What was asked for, in the words of error messages."""
+        return f"all_reduce #{self.collective}: {self.op.name.lower()} of {self.source.size} {self.dtype.name.lower()}"
+
+
+class Worker:
+    """One rank of one job.
+
+    Args:
+        job: job number, given at join.
+        world_size: all workers of the job.
+        slots: pool size W.
+        values: values per packet.
+        initial_rto, min_rto, max_rto: bounds of the retransmission time-out, seconds.
+        first_chunk: number of the stream's first chunk; a multiple of 2 * slots, for tests of the wrap.
+    """
+
+    def __init__(
+        self,
+        *,
+        job: int,
+        world_size: int,
+        slots: int,
+        values: int,
+        initial_rto: float = INITIAL_RTO,
+        min_rto: float = MIN_RTO,
+        max_rto: float = MAX_RTO,
+        first_chunk: int = 0,
+    ) -> None:
+        check_slots(slots)
+        if first_chunk % (2 * slots):
+            raise ValueError(f"first_chunk must be a multiple of {2 * slots}, not {first_chunk}")
+        self.slots, self.values = slots, values
+        self._packet = packet_bytes(values)
+        self._batch = max(1, min(MAX_BATCH_BYTES // self._packet, 63))
+        self._scratch = np.zeros(2 * values, np.float32)
+        self._state = np.zeros(1, kernels.STATE)
+        state = self._record = self._state[0]
+        state["job"] = job
+        state["ranks"] = world_size
+        state["headroom"] = headroom_bits(world_size)
+        state["size"] = size_code(values)
+        state["values"] = values
+        state["scratch"] = self._scratch.ctypes.data
+        state["disagreed"] = -1
+        state["newest_answered"] = -np.inf
+        state["srtt"] = -1.0
+        state["rto"] = initial_rto
+        state["rto_min"] = min_rto
+        state["rto_max"] = max_rto
+        state["deadline"] = np.inf
+        self._flights = np.zeros(slots, kernels.FLIGHT)
+        self._flights["chunk"] = first_chunk + np.arange(slots) - slots
+        self._flights["done"] = 1
+        self._queue = np.zeros(slots, np.int64)
+        self._out: npt.NDArray[np.uint8] = np.zeros(self._batch * self._packet, np.uint8)
+        self._table = np.zeros(16, kernels.TENSOR)
+        self._tensors: list[Tensor] = []
+        self._next_chunk = first_chunk
+        self._collectives = 0
+        self._finished_seen = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a tensor is in the stream."""
+        return bool(self._tensors)
+
+    @property
+    def oldest(self) -> Tensor | None:
+        """The first unfinished tensor of the stream."""
+        return self._tensors[0] if self._tensors else None
+
+    @property
+    def collectives(self) -> int:
+        """How many collectives were submitted."""
+        return self._collectives
+
+    @property
+    def deadline(self) -> float:
+        """When `handle_timer` wants to be called; infinite when nothing is outstanding."""
+        return float(self._record["deadline"])
+
+    def submit(self, tensor: Tensor) -> None:
+        """Adds a tensor of at least one element to the end of the stream."""
+        if not tensor.source.size:
+            raise ValueError("an empty tensor takes no chunks and is never submitted")
+        elements = tensor.source.size
+        tensor.collective = self._collectives
+        self._collectives += 1
+        blocks = -(-elements // self.values)
+        lead = min(self.slots, blocks) if tensor.dtype.is_float else 0
+        tensor.exponents = np.zeros(lead, np.int8)
+        index = len(self._tensors)
+        if index == self._table.size:
+            self._table = np.concatenate([self._table, np.zeros(index, kernels.TENSOR)])
+        self._table[index] = (
+            self._next_chunk,
+            lead,
+            blocks,
+            lead + blocks,
+            elements,
+            tensor.source.ctypes.data,
+            tensor.target.ctypes.data,
+            tensor.exponents.ctypes.data,
+            collective_salt(collective=tensor.collective, elements=elements, dtype=tensor.dtype, op=tensor.op),
+            int(tensor.dtype),
+            int(tensor.op),
+        )
+        self._tensors.append(tensor)
+        self._next_chunk += lead + blocks
+        self._record["tensors"] = len(self._tensors)
+        kernels.submit(self._record, self._flights, self._queue, self._table, index)
+
+    def skip(self, tensor: Tensor) -> None:
+        """Counts a collective that takes no chunks, as an empty tensor, so that numbers stay the same on all ranks."""
+        tensor.collective = self._collectives
+        self._collectives += 1
+
+    def packets(self, now: float) -> PacketBatch | None:
+        """The next packets to send at `now`, or None; a view that the next call overwrites."""
+        if not self._record["queue_length"]:
+            return None
+        size, segment = kernels.send(
+            self._record, self._flights, self._queue, self._table, self._out, self._batch, now
+        )
+        return PacketBatch(self._out[:size], segment) if size else None
+
+    def receive(self, batch: PacketBatch, now: float) -> None:
+        """Takes a batch of results."""
+        data = batch.data
+        kernels.receive(
+            self._record, self._flights, self._queue, self._table, data.ctypes.data, data.size, batch.segment, now
+        )
+
+    def handle_timer(self, now: float) -> None:
+        """Queues what has been without an answer for too long."""
+        if now >= self.deadline:
+            kernels.find_lost(self._record, self._flights, self._queue, now)
+
+    def finished(self) -> list[Tensor]:
+        """Tensors that were completed since the last call, in order of the stream."""
+        if self._record["finished"] == self._finished_seen:
+            return []
+        self._finished_seen = int(self._record["finished"])
+        count = len(self._tensors)
+        keep = self._table["left"][:count] > 0
+        done = [t for t, kept in zip(self._tensors, keep, strict=True) if not kept]
+        self._tensors = [t for t, kept in zip(self._tensors, keep, strict=True) if kept]
+        self._table[: len(self._tensors)] = self._table[:count][keep]
+        self._record["tensors"] = len(self._tensors)
+        return done
+
+    def disagreement(self) -> Tensor | None:
+        """The tensor for which another rank asked for something else, if that was seen."""
+        index = int(self._record["disagreed"])
+        return self._tensors[index] if 0 <= index < len(self._tensors) else None
+
+    def statistics(self) -> dict[str, float]:
+        """Counters of packets, and the estimates of the round trip in seconds."""
+        names = ("packets_sent", "packets_received", "retransmissions", "duplicates", "rejected")
+        counts: dict[str, float] = {name: int(self._record[name]) for name in names}
+        return counts | {name: float(self._record[name]) for name in ("srtt", "rto")}

@@ -1,0 +1,367 @@
+"""The worker's side of the protocol, compiled: results in, chunks queued for sending, packets out.
+
+Every change of a chunk's state happens here. A chunk goes from unsent to queued (`enqueue`), to in flight (`send`), maybe
+back to queued (`find_lost`), to done (`receive`). Chunk numbers are 64-bit here and never wrap; on the wire they do.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from host.quantizer_kernels import (
+    FLOAT32,
+    block_exponent,
+    dequantize,
+    load_integers,
+    quantize,
+    store_integers,
+    widen,
+)
+from protocol.constants import EXPONENT_ZERO, MSG_EXPONENTS, MSG_VALUES, PREFIX_BYTES, VALUE_BYTES, VERSION_BIT, DType
+from protocol.jit import kernel
+from protocol.kernels import consistency, load8, load16, load32, load_signed8, store8, store16, store32
+
+LAST_FLOAT = int(DType.BFLOAT16)
+
+# What is in flight in one slot. At first the chunk before the slot's first one, done.
+FLIGHT = np.dtype(
+    [
+        ("chunk", "i8"),
+        ("sent", "f8"),  # when it was last sent, seconds
+        ("tries", "i4"),  # how often it was sent
+        ("done", "u1"),
+        ("queued", "u1"),
+    ],
+    align=True,
+)
+
+# One tensor in the stream: `lead` exponents-only chunks from `first` on, then `blocks` chunks with values.
+TENSOR = np.dtype(
+    [
+        ("first", "i8"),
+        ("lead", "i8"),
+        ("blocks", "i8"),
+        ("left", "i8"),  # results still to come
+        ("elements", "i8"),
+        ("source", "i8"),  # addresses
+        ("target", "i8"),
+        ("exponents", "i8"),  # int8, shape (lead,): of the blocks in flight, agreed by all ranks
+        ("salt", "u8"),
+        ("dtype", "i8"),
+        ("op", "i8"),
+    ],
+    align=True,
+)
+
+# The rest of a worker's state, one record.
+STATE = np.dtype(
+    [
+        ("job", "i8"),
+        ("ranks", "i8"),
+        ("headroom", "i8"),
+        ("size", "i8"),
+        ("values", "i8"),
+        ("scratch", "i8"),  # address of float32, shape (2 * values,)
+        ("tensors", "i8"),  # how many tensors are in the stream
+        ("outstanding", "i8"),  # chunks in flight or queued
+        ("queue_head", "i8"),
+        ("queue_length", "i8"),
+        ("disagreed", "i8"),  # index of the tensor for which another consistency byte came back, or -1
+        ("newest_answered", "f8"),  # the latest time of sending among the chunks that were answered
+        ("srtt", "f8"),  # seconds; below zero until measured
+        ("rttvar", "f8"),
+        ("rto", "f8"),
+        ("rto_min", "f8"),
+        ("rto_max", "f8"),
+        ("deadline", "f8"),  # no timer is due before this
+        ("finished", "i8"),  # tensors whose last result has come
+        ("packets_sent", "i8"),
+        ("packets_received", "i8"),
+        ("retransmissions", "i8"),
+        ("duplicates", "i8"),
+        ("rejected", "i8"),  # packets that are no answer to this worker's chunks
+    ],
+    align=True,
+)
+
+_FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
+
+
+@kernel
+def find_tensor(tensors: Any, count: int, chunk: int) -> int:
+    """Index of the tensor that chunk belongs to, among `count` tensors in order of their chunks, or -1."""
+    low, high = 0, count
+    while low < high:
+        middle = (low + high) // 2
+        if tensors[middle].first <= chunk:
+            low = middle + 1
+        else:
+            high = middle
+    index = low - 1
+    if index < 0:
+        return -1
+    tensor = tensors[index]
+    return index if chunk < tensor.first + tensor.lead + tensor.blocks else -1
+
+
+@kernel
+def is_done(flights: Any, chunk: int) -> bool:
+    """Whether the result of `chunk` has come."""
+    flight = flights[chunk & (flights.shape[0] - 1)]
+    return flight.chunk > chunk or (flight.chunk == chunk and flight.done != 0)
+
+
+@kernel
+def enqueue(state: Any, flights: Any, queue: Any, tensor: Any, chunk: int) -> None:
+    """Queues a chunk of `tensor` if its slot is free, its exponent is known, and it was not queued before."""
+    slots = flights.shape[0]
+    flight = flights[chunk & (slots - 1)]
+    if flight.chunk != chunk - slots or flight.done == 0:
+        return
+    if tensor.lead > 0 and chunk >= tensor.first + tensor.lead and not is_done(flights, chunk - tensor.lead):
+        return
+    flight.chunk = chunk
+    flight.done = 0
+    flight.tries = 0
+    state.outstanding += 1
+    if not flight.queued:  # else the chunk before was answered while queued again, and its place in the queue serves
+        push(state, flights, queue, chunk & (slots - 1))
+
+
+@kernel
+def push(state: Any, flights: Any, queue: Any, slot: int) -> None:
+    """Puts a slot at the end of the sending queue."""
+    queue[(state.queue_head + state.queue_length) & (queue.shape[0] - 1)] = slot
+    state.queue_length += 1
+    flights[slot].queued = 1
+
+
+@kernel
+def submit(state: Any, flights: Any, queue: Any, tensors: Any, index: int) -> None:
+    """Queues the chunks of a tensor that just joined the stream and need not wait for a result."""
+    tensor = tensors[index]
+    ready = tensor.lead if tensor.lead else tensor.blocks
+    for chunk in range(tensor.first, tensor.first + min(ready, flights.shape[0])):
+        enqueue(state, flights, queue, tensor, chunk)
+
+
+@kernel
+def read_block_exponent(state: Any, tensor: Any, block: int) -> int:
+    """The exponent of this worker's own block."""
+    start = block * state.values
+    count = min(state.values, tensor.elements - start)
+    if tensor.dtype == FLOAT32:
+        return block_exponent(tensor.source + start * 4, count)
+    widen(tensor.source + start * 2, state.scratch, count, tensor.dtype)
+    return block_exponent(state.scratch, count)
+
+
+@kernel
+def load_block(state: Any, tensor: Any, block: int, exponent: int, target: int) -> None:
+    """Writes a block's integers at `target`, zeros behind the tensor's end."""
+    start = block * state.values
+    count = min(state.values, tensor.elements - start)
+    if tensor.dtype == FLOAT32:
+        quantize(tensor.source + start * 4, target, count, exponent, state.headroom)
+    elif tensor.dtype <= LAST_FLOAT:
+        widen(tensor.source + start * 2, state.scratch, count, tensor.dtype)
+        quantize(state.scratch, target, count, exponent, state.headroom)
+    else:
+        load_integers(tensor.source + start * itemsize(tensor.dtype), target, count, tensor.dtype)
+    for i in range(count, state.values):
+        store32(target + i * VALUE_BYTES, 0)
+
+
+@kernel
+def itemsize(dtype: int) -> int:
+    """Bytes of one integer element."""
+    if dtype == DType.INT32:
+        return 4
+    return 2 if dtype == DType.INT16 else 1
+
+
+@kernel
+def store_block(state: Any, tensor: Any, block: int, exponent: int, source: int) -> None:
+    """Writes a block's sums into the tensor's target."""
+    start = block * state.values
+    count = min(state.values, tensor.elements - start)
+    if tensor.dtype <= LAST_FLOAT:
+        width = 4 if tensor.dtype == FLOAT32 else 2
+        dequantize(
+            source,
+            tensor.target + start * width,
+            count,
+            exponent,
+            state.headroom,
+            tensor.dtype,
+            tensor.op,
+            state.ranks,
+        )
+    else:
+        store_integers(source, tensor.target + start * itemsize(tensor.dtype), count, tensor.dtype)
+
+
+@kernel
+def send(
+    state: Any, flights: Any, queue: Any, tensors: Any, out: Any, room: int, now: float
+) -> tuple[int, int]:
+    """Writes up to `room` queued packets of one size back to back into `out`, a uint8 buffer.
+
+    Returns:
+        bytes written, bytes of each packet; (0, 0) when nothing is queued.
+    """
+    slots = flights.shape[0]
+    filled = 0
+    segment = 0
+    base = out.ctypes.data
+    while state.queue_length > 0 and room > 0:
+        slot = queue[state.queue_head & (queue.shape[0] - 1)]
+        flight = flights[slot]
+        if flight.done:  # answered while it waited to be sent again
+            state.queue_head += 1
+            state.queue_length -= 1
+            flight.queued = 0
+            continue
+        chunk = flight.chunk
+        tensor = tensors[find_tensor(tensors, state.tensors, chunk)]
+        place = chunk - tensor.first
+        has_values = place >= tensor.lead
+        size = PREFIX_BYTES + (VALUE_BYTES * state.values if has_values else 0)
+        if segment != 0 and size != segment:
+            break
+        segment = size
+        state.queue_head += 1
+        state.queue_length -= 1
+        flight.queued = 0
+        packet = base + filled
+        store8(packet, (MSG_VALUES if has_values else MSG_EXPONENTS) << 4 | state.size)
+        store8(packet + 1, state.job)
+        store32(packet + 2, chunk)
+        store16(packet + 6, (VERSION_BIT if chunk // slots & 1 else 0) | slot)
+        announced = place  # the block whose exponent this packet carries
+        if has_values:
+            block = place - tensor.lead
+            exponent = EXPONENT_ZERO
+            if tensor.lead > 0:
+                exponent = load_signed8(tensor.exponents + block % tensor.lead)
+            load_block(state, tensor, block, exponent, packet + PREFIX_BYTES)
+        e0 = EXPONENT_ZERO
+        if tensor.lead > 0 and announced < tensor.blocks:
+            e0 = read_block_exponent(state, tensor, announced)
+        store8(packet + 8, e0)
+        store8(packet + 9, consistency(tensor.salt, chunk))
+        filled += size
+        room -= 1
+        flight.sent = now
+        if flight.tries > 0:
+            state.retransmissions += 1
+        state.packets_sent += 1
+        due = now + min(state.rto * 2.0 ** min(flight.tries, 16), state.rto_max)
+        state.deadline = min(state.deadline, due)
+        flight.tries += 1
+    return filled, segment
+
+
+@kernel
+def receive(
+    state: Any, flights: Any, queue: Any, tensors: Any, data: int, length: int, segment: int, now: float
+) -> None:
+    """Takes a batch of results and queues the chunks that may go out now."""
+    slots = flights.shape[0]
+    for start in range(0, length, segment):
+        packet = data + start
+        state.packets_received += 1
+        size = min(segment, length - start)
+        if size < PREFIX_BYTES:
+            state.rejected += 1
+            continue
+        kind = load8(packet)
+        index = load16(packet + 6)
+        slot = index & 0x3FFF
+        if slot >= slots or load8(packet + 1) != state.job or kind & 15 != state.size:
+            state.rejected += 1
+            continue
+        flight = flights[slot]
+        chunk = flight.chunk
+        if chunk & 0xFFFFFFFF != load32(packet + 2) or index != (VERSION_BIT if chunk // slots & 1 else 0) | slot:
+            state.duplicates += 1
+            continue
+        if flight.done or flight.tries == 0:
+            state.duplicates += 1
+            continue
+        which = find_tensor(tensors, state.tensors, chunk)
+        tensor = tensors[which]
+        place = chunk - tensor.first
+        has_values = place >= tensor.lead
+        if size != PREFIX_BYTES + (VALUE_BYTES * state.values if has_values else 0) or kind >> 4 != (
+            MSG_VALUES if has_values else MSG_EXPONENTS
+        ):
+            state.rejected += 1
+            continue
+        if load8(packet + 9) != consistency(tensor.salt, chunk):
+            state.disagreed = which
+            continue
+        e0 = load_signed8(packet + 8)
+        if has_values:
+            block = place - tensor.lead
+            if tensor.lead > 0:
+                agreed = tensor.exponents + block % tensor.lead
+                store_block(state, tensor, block, load_signed8(agreed), packet + PREFIX_BYTES)
+                store8(agreed, e0)
+            else:
+                store_block(state, tensor, block, EXPONENT_ZERO, packet + PREFIX_BYTES)
+        else:
+            store8(tensor.exponents + place, e0)
+
+        flight.done = 1
+        state.outstanding -= 1
+        measure(state, flight, now)
+        tensor.left -= 1
+        if tensor.left == 0:
+            state.finished += 1
+        if tensor.lead > 0 and place < tensor.blocks:
+            enqueue(state, flights, queue, tensor, chunk + tensor.lead)
+        if place + slots < tensor.lead + tensor.blocks:
+            enqueue(state, flights, queue, tensor, chunk + slots)
+        else:
+            after = find_tensor(tensors, state.tensors, chunk + slots)
+            if after >= 0:
+                enqueue(state, flights, queue, tensors[after], chunk + slots)
+    find_lost(state, flights, queue, now)
+
+
+@kernel
+def measure(state: Any, flight: Any, now: float) -> None:
+    """Updates the retransmission time-out from one answered chunk, as RFC 6298 does, with Karn's rule."""
+    if flight.tries != 1:
+        return
+    state.newest_answered = max(state.newest_answered, flight.sent)
+    sample = now - flight.sent
+    if state.srtt < 0:
+        state.srtt = sample
+        state.rttvar = sample / 2
+    else:
+        state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
+        state.srtt += (sample - state.srtt) / 8
+    state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), state.rto_max)
+
+
+@kernel
+def find_lost(state: Any, flights: Any, queue: Any, now: float) -> None:
+    """Queues chunks for retransmission and sets the next deadline.
+
+    A chunk counts as lost when its time-out has passed, or, in the manner of RACK (RFC 8985), when one that was sent well
+    after it has been answered.
+    """
+    overtaken = state.newest_answered - max(state.srtt / 4, 0.0002)
+    deadline = np.inf
+    for slot in range(flights.shape[0]):
+        flight = flights[slot]
+        if flight.done or flight.queued:
+            continue
+        due = flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max)
+        if due <= now or (flight.sent < overtaken and flight.tries < _FAST_TRIES):
+            push(state, flights, queue, slot)
+        else:
+            deadline = min(deadline, due)
+    state.deadline = deadline
