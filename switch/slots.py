@@ -14,6 +14,7 @@ from protocol.constants import (
 )
 from protocol.packets import PacketBatch
 from switch import slot_kernels
+from switch.dataplane import StalledSlot
 from switch.slot_kernels import COUNTERS, SLOT
 
 
@@ -31,16 +32,6 @@ class Answer:
 
 
 _NOTHING = Answer((), ())
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSlot:
-    """A slot whose newest generation some ranks have contributed to, but not all."""
-
-    slot: int
-    chunk: int
-    seen: tuple[int, ...]
-    missing: tuple[int, ...]
 
 
 class Aggregator:
@@ -103,7 +94,7 @@ class Aggregator:
             PacketBatch(self._out[first + i, :size], segment) for i, (size, segment) in enumerate(rows) if size
         )
 
-    def open_slots(self) -> list[OpenSlot]:
+    def open_slots(self) -> list[StalledSlot]:
         """Slots that wait for ranks, with the ranks that each has seen and misses; those waited for longest first."""
         newest = self.pool["newest"].astype(np.int64)
         version = newest // self.slots & 1
@@ -111,7 +102,7 @@ class Aggregator:
         count = np.take_along_axis(self.pool["count"], version[:, None], 1)[:, 0]
         waiting = np.flatnonzero((count > 0) & (count < self.ranks))
         found = [
-            OpenSlot(
+            StalledSlot(
                 slot=int(slot),
                 chunk=int(newest[slot]),
                 seen=tuple(r for r in range(self.ranks) if seen[slot] >> r & 1),

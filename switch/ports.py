@@ -1,0 +1,265 @@
+"""UDP ports of the software switch: one thread that moves batches between sockets and the core.
+
+Every worker has a connected socket on the switch's one address, so that each has a receive buffer of its own and the
+kernel sorts the senders. What comes from anybody else arrives at the unconnected one.
+"""
+
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from protocol.constants import VALUES_PER_PACKET
+from protocol.datagrams import DatagramSocket
+from protocol.errors import WiresumError
+from protocol.faults import FaultInjector, FaultRates
+from protocol.packets import Address, PacketBatch
+from switch.core import Member, Outgoing, SwitchCore
+from switch.dataplane import Counter, JobSpec, StalledSlot
+
+T = TypeVar("T")
+
+_COMMAND_SECONDS = 10.0
+
+
+class UdpSwitch:
+    """The software switch's data plane: a `DataPlane` served over UDP by a thread of its own.
+
+    Args:
+        bind: local address; port 0 takes a free one.
+        total_slots: slots of 256 values that jobs share.
+        faults_in, faults_out: faults injected into what workers send, and into what they are sent.
+        seed: of the faults.
+        offload: whether to use UDP segmentation and receive offload where the kernel has them.
+
+    Raises:
+        OSError: the address cannot be bound.
+    """
+
+    def __init__(
+        self,
+        bind: Address,
+        *,
+        total_slots: int,
+        faults_in: FaultRates | None = None,
+        faults_out: FaultRates | None = None,
+        seed: int = 0,
+        offload: bool = True,
+    ) -> None:
+        self._core = SwitchCore()
+        self._total_slots = total_slots
+        self._offload = offload
+        self._inbound = FaultInjector(faults_in or FaultRates(), seed=seed, stream=0)
+        self._outbound = FaultInjector(faults_out or FaultRates(), seed=seed, stream=1)
+        self._faulty_in, self._faulty_out = self._inbound.rates.any, self._outbound.rates.any
+        self._main = DatagramSocket(bind, offload=offload)
+        self._main.allow_sharing()
+        self._sockets: dict[Member, DatagramSocket] = {}
+        self._by_fd: dict[int, DatagramSocket] = {self._main.fileno(): self._main}
+        self._flows: dict[int, Member] = {}
+        self._lost_sending = 0  # packets for which a worker's socket had no room
+        self._closed_overflows = 0
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._epoll.register(self._main.fileno(), select.EPOLLIN)
+        self._running = True
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="wiresum-data", daemon=True)
+        self._thread.start()
+
+    @property
+    def address(self) -> Address:
+        """Where workers send their packets."""
+        return self._main.address
+
+    @property
+    def total_slots(self) -> int:
+        """Slots of 256 values that jobs share."""
+        return self._total_slots
+
+    @property
+    def values_supported(self) -> tuple[int, ...]:
+        """All sizes of the protocol."""
+        return VALUES_PER_PACKET
+
+    @property
+    def offload(self) -> bool:
+        """Whether the kernel segments and coalesces."""
+        return self._main.can_segment and self._main.can_coalesce
+
+    def add_job(self, spec: JobSpec) -> None:
+        """Installs a job."""
+        self._call(lambda: self._add_job(spec))
+
+    def remove_job(self, number: int) -> None:
+        """Removes a job; afterwards its packets are dropped."""
+        self._call(lambda: self._remove_job(number))
+
+    def stalled(self, number: int) -> list[StalledSlot]:
+        """Slots of a job that wait for some of its ranks."""
+        return self._call(lambda: self._core.stalled(number))
+
+    def last_heard(self, number: int) -> list[float | None]:
+        """Seconds since the last packet of each rank; None for a rank that was never heard."""
+        return self._call(lambda: self._last_heard(number))
+
+    def statistics(self) -> list[Counter]:
+        """All counters, of the switch as a whole and of each rank of each job."""
+        return self._call(self._statistics)
+
+    def close(self) -> None:
+        """Stops the thread and closes the sockets; idempotent."""
+        if self._thread.is_alive():
+            self._running = False
+            os.eventfd_write(self._wake, 1)
+            self._thread.join()
+
+    def _call(self, function: Callable[[], T]) -> T:
+        """Runs `function` on the data thread, which alone touches the core."""
+        if not self._thread.is_alive():
+            raise WiresumError(f"the switch's data plane has stopped: {self._failure or 'it was closed'}")
+        future: Future[T] = Future()
+        self._commands.put((function, future))
+        os.eventfd_write(self._wake, 1)
+        try:
+            return future.result(_COMMAND_SECONDS)
+        except TimeoutError:
+            raise WiresumError(f"the switch's data plane did not answer in {_COMMAND_SECONDS:.0f} s") from None
+
+    def _serve(self) -> None:
+        try:
+            while self._running:
+                self._serve_once()
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._epoll.close()
+            for udp in self._by_fd.values():
+                udp.close()
+
+    def _serve_once(self) -> None:
+        timeout = None
+        if self._faulty_in or self._faulty_out:
+            waits = [due for due in (self._inbound.next_due(), self._outbound.next_due()) if due is not None]
+            if waits:
+                timeout = max(0.0, min(waits) - time.monotonic())
+        for fd, _ in self._epoll.poll(timeout):
+            if fd == self._wake:
+                self._run_commands()
+                continue
+            udp = self._by_fd.get(fd)
+            if udp is None:
+                continue  # its job was removed a moment ago
+            received = udp.receive()
+            if received is not None:
+                self._take(*received, time.monotonic())
+        if timeout is not None:
+            self._release(time.monotonic())
+
+    def _run_commands(self) -> None:
+        os.eventfd_read(self._wake)
+        while not self._commands.empty():
+            function, future = self._commands.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+    def _take(self, batch: PacketBatch, source: Address, now: float) -> None:
+        if self._faulty_in:
+            member = self._core.members.get(source)
+            if member is not None:
+                batch = self._inbound.apply(batch, now, flow=member.flow)
+                if not batch.data.size:
+                    return
+        for outgoing in self._core.receive(batch, source, now):
+            self._send(outgoing, now)
+
+    def _send(self, outgoing: Outgoing, now: float) -> None:
+        for member in outgoing.members:
+            batch = outgoing.batch
+            if self._faulty_out:
+                batch = self._outbound.apply(batch, now, flow=member.flow)
+                if not batch.data.size:
+                    continue
+            self._send_to(member, batch)
+
+    def _send_to(self, member: Member, batch: PacketBatch) -> None:
+        udp = self._sockets.get(member)
+        if udp is None:
+            return
+        left = udp.send(batch)
+        member.bytes_out += batch.data.size - left
+        if left:  # no room: loss like any other, which the worker's timer repairs
+            self._lost_sending += -(-left // batch.segment)
+
+    def _release(self, now: float) -> None:
+        """Lets go of packets that the fault injector has held back long enough."""
+        for flow, batch in self._inbound.due(now):
+            held = self._flows.get(flow)
+            if held is not None:
+                for outgoing in self._core.receive(batch, held.address, now):
+                    self._send(outgoing, now)
+        for flow, batch in self._outbound.due(now):
+            held = self._flows.get(flow)
+            if held is not None:
+                self._send_to(held, batch)
+
+    def _add_job(self, spec: JobSpec) -> None:
+        opened: list[DatagramSocket] = []
+        try:
+            for address in spec.workers:
+                udp = DatagramSocket(self.address, offload=self._offload, share=True)
+                opened.append(udp)
+                udp.connect(address)
+            job = self._core.add_job(spec)
+        except OSError as error:
+            for udp in opened:
+                udp.close()
+            raise WiresumError(f"no port for the workers of job {spec.name!r}: {error}") from error
+        for member, udp in zip(job.members, opened, strict=True):
+            self._sockets[member] = udp
+            self._flows[member.flow] = member
+            self._by_fd[udp.fileno()] = udp
+            self._epoll.register(udp.fileno(), select.EPOLLIN)
+
+    def _remove_job(self, number: int) -> None:
+        job = self._core.remove_job(number)
+        if job is None:
+            return
+        for member in job.members:
+            self._flows.pop(member.flow, None)
+            udp = self._sockets.pop(member)
+            self._closed_overflows += udp.overflows()
+            self._epoll.unregister(udp.fileno())
+            del self._by_fd[udp.fileno()]
+            udp.close()
+
+    def _last_heard(self, number: int) -> list[float | None]:
+        job = self._core.jobs.get(number)
+        if job is None:
+            return []
+        now = time.monotonic()
+        return [None if member.heard is None else now - member.heard for member in job.members]
+
+    def _statistics(self) -> list[Counter]:
+        whole = {
+            "receive_overflows": self._closed_overflows + sum(udp.overflows() for udp in self._by_fd.values()),
+            "send_overflows": self._lost_sending,
+            "oversized": sum(udp.truncated for udp in self._by_fd.values()),
+        }
+        for direction, injector in (("in", self._inbound), ("out", self._outbound)):
+            if injector.rates.any:
+                whole |= {f"fault_{direction}_{name}": value for name, value in injector.counters.items()}
+        rows = self._core.statistics()
+        rows.extend(Counter(name=n, job=None, job_number=None, rank=None, value=v) for n, v in whole.items())
+        return rows
