@@ -93,6 +93,11 @@ class UdpSwitch:
         """Whether the kernel segments and coalesces."""
         return self._main.can_segment and self._main.can_coalesce
 
+    @property
+    def alive(self) -> bool:
+        """Whether the thread moves packets."""
+        return self._thread.is_alive()
+
     def add_job(self, spec: JobSpec) -> None:
         """Installs a job."""
         self._call(lambda: self._add_job(spec))

@@ -1,0 +1,315 @@
+"""The torch-free front of the host agent: sums numpy arrays over the ranks of a job."""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from host.control import ControlClient
+from host.engine import Engine, Handle
+from host.worker import Tensor, Worker
+from protocol.constants import DEFAULT_VALUES, DType, Op, check_slots, packet_bytes, size_code
+from protocol.datagrams import DatagramSocket
+from protocol.errors import WiresumError
+from protocol.faults import FaultInjector, FaultRates
+
+SWITCH_VARIABLE = "WIRESUM_SWITCH"
+MAX_DEFAULT_SLOTS = 512
+_HISTORY = 4096  # collectives whose requests are kept, to explain them when ranks disagree
+
+_DTYPES = {
+    np.dtype(np.float32): DType.FLOAT32,
+    np.dtype(np.float16): DType.FLOAT16,
+    np.dtype(np.int32): DType.INT32,
+    np.dtype(np.int16): DType.INT16,
+    np.dtype(np.int8): DType.INT8,
+    np.dtype(np.uint8): DType.UINT8,
+}
+_SUPPORTED = "float32, float16, int32, int16, int8, uint8, and bfloat16 as its bits in uint16"
+
+
+class Communicator:
+    """One rank of one job on a wiresum switch. Thread-safe; a context manager.
+
+    All ranks must call the same collectives in the same order, whatever threads they call them from. After a failure
+    every further call raises the same error; a new Communicator makes a new job.
+
+    Args:
+        switch: control address, "host:port" or "host"; None takes the environment variable WIRESUM_SWITCH.
+        job: name that the ranks of one job share and no other job on the switch uses at the same time.
+        rank: 0 to world_size - 1.
+        world_size: ranks of the job, at most 32 on one switch.
+        values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048.
+        slots: pool size, a power of two; None takes what the socket's receive buffer can hold, 512 at most. The
+            smallest wish of all ranks counts.
+        timeout: seconds that one collective may take, from the call on.
+        join_timeout: seconds to wait for the other ranks.
+        faults: faults to inject into this worker's packets, in both directions.
+        fault_seed: their seed.
+
+    Raises:
+        ValueError: a malformed address or number.
+        SwitchUnreachableError, JoinRefusedError, JoinTimeoutError: see there.
+    """
+
+    def __init__(
+        self,
+        *,
+        switch: str | None = None,
+        job: str = "default",
+        rank: int,
+        world_size: int,
+        values_per_packet: int = DEFAULT_VALUES,
+        slots: int | None = None,
+        timeout: float = 300.0,
+        join_timeout: float = 60.0,
+        faults: FaultRates | None = None,
+        fault_seed: int = 0,
+    ) -> None:
+        if switch is None:
+            switch = os.environ.get(SWITCH_VARIABLE)
+            if not switch:
+                raise ValueError(f"no switch: give switch='host:port' or set {SWITCH_VARIABLE}=host:port")
+        if not 0 <= rank < world_size:
+            raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
+        for name, seconds in (("timeout", timeout), ("join_timeout", join_timeout)):
+            if not seconds > 0:
+                raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
+        size_code(values_per_packet)
+        if slots is not None:
+            check_slots(slots)
+        self._rank, self._world_size, self._job, self._values = rank, world_size, job, values_per_packet
+        self._timeout = timeout
+        self._history: deque[tuple[int, str]] = deque(maxlen=_HISTORY)
+        self._count = 0
+        self._final_statistics: dict[str, float] | None = None
+        self._control = ControlClient(switch)
+        udp: DatagramSocket | None = None
+        try:
+            info = self._control.info
+            udp = DatagramSocket(("0.0.0.0", 0))
+            udp.connect((info.data_host, info.data_port))
+            membership = self._control.join(
+                job=job,
+                rank=rank,
+                world_size=world_size,
+                udp=udp.address,
+                values=values_per_packet,
+                slots=slots or _slots_for(udp.receive_bytes, values_per_packet),
+                timeout=join_timeout,
+            )
+            self._slots = membership.slots
+            worker = Worker(
+                job=membership.job_number, world_size=world_size, slots=membership.slots, values=values_per_packet
+            )
+            faulty = faults is not None and faults.any
+            self._engine = Engine(
+                worker,
+                udp,
+                outbound=FaultInjector(faults, seed=fault_seed * 64 + rank, stream=0) if faults and faulty else None,
+                inbound=FaultInjector(faults, seed=fault_seed * 64 + rank, stream=1) if faults and faulty else None,
+                describe_stall=self._describe_stall,
+                report_disagreement=self._control.disagree,
+            )
+            self._control.watch(on_failure=self._engine.fail, explain=self._explain)
+        except BaseException:
+            if udp is not None:
+                udp.close()
+            self._control.close()
+            raise
+
+    @property
+    def rank(self) -> int:
+        """This worker's rank."""
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the job."""
+        return self._world_size
+
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+        return self._job
+
+    @property
+    def slots(self) -> int:
+        """Slots of the job's pool, as granted."""
+        return self._slots
+
+    @property
+    def values_per_packet(self) -> int:
+        """Values that one packet carries."""
+        return self._values
+
+    def all_reduce(
+        self,
+        array: npt.NDArray[Any],
+        op: str = "sum",
+        *,
+        out: npt.NDArray[Any] | None = None,
+        dtype: str | None = None,
+    ) -> npt.NDArray[Any]:
+        """Reduces an array over all ranks and returns the result, the same bits on every rank.
+
+        Args:
+            array: any shape and strides; float32, float16, int32, int16, int8 or uint8.
+            op: "sum", or "mean" for floats.
+            out: where the result goes, of the array's shape and dtype; None puts it in the array's place.
+            dtype: "bfloat16" for a uint16 array that holds the bits of bfloat16 numbers.
+
+        Raises:
+            TypeError, ValueError: an argument that cannot be reduced, or written to.
+            WiresumError: the collective failed, see protocol/errors.py.
+        """
+        handle, _ = self._start([array], op, None if out is None else [out], dtype)
+        self._engine.wait_for(handle, None)
+        result: npt.NDArray[Any] = handle.wait()[0]
+        return result
+
+    def all_reduce_async(
+        self,
+        array: npt.NDArray[Any],
+        op: str = "sum",
+        *,
+        out: npt.NDArray[Any] | None = None,
+        dtype: str | None = None,
+    ) -> Handle:
+        """Starts `all_reduce` and returns a handle; neither array may be touched until it is done."""
+        handle, outs = self._start([array], op, None if out is None else [out], dtype)
+        handle.result = outs[0]
+        self._engine.drive_in_background()
+        return handle
+
+    def all_reduce_many(
+        self, arrays: Sequence[npt.NDArray[Any]], op: str = "sum", *, dtype: str | None = None
+    ) -> list[npt.NDArray[Any]]:
+        """Reduces several arrays in their places, streamed back to back."""
+        handle, _ = self._start(list(arrays), op, None, dtype)
+        self._engine.wait_for(handle, None)
+        result: list[npt.NDArray[Any]] = handle.wait()
+        return result
+
+    def all_reduce_many_async(
+        self, arrays: Sequence[npt.NDArray[Any]], op: str = "sum", *, dtype: str | None = None
+    ) -> Handle:
+        """Starts `all_reduce_many` and returns one handle for all arrays."""
+        handle, _ = self._start(list(arrays), op, None, dtype)
+        self._engine.drive_in_background()
+        return handle
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        self.all_reduce(np.zeros(1, np.int32))
+
+    def statistics(self) -> dict[str, float]:
+        """Packets and bytes that this worker sent and received, retransmissions, drops; times in seconds."""
+        return dict(self._final_statistics) if self._final_statistics is not None else self._engine.statistics()
+
+    def close(self) -> None:
+        """Leaves the job; what is still under way fails with `ClosedError`. Idempotent."""
+        if self._final_statistics is None:
+            self._final_statistics = self._engine.statistics()
+        self._engine.close()
+        self._control.close()
+
+    def __enter__(self) -> "Communicator":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self._engine.drain()
+        self.close()
+
+    def _start(
+        self, arrays: list[npt.NDArray[Any]], op: str, outs: list[npt.NDArray[Any]] | None, dtype: str | None
+    ) -> tuple[Handle, list[npt.NDArray[Any]]]:
+        targets = arrays if outs is None else outs
+        checked = [_check(array, target, op, dtype) for array, target in zip(arrays, targets, strict=True)]
+        handle = Handle(self._engine, len(checked), self._timeout)
+        handle.result = targets
+        copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
+        tensors: list[Tensor] = []
+        for array, target, kind, operator in checked:
+            # Results overwrite blocks while later ones are still to be sent: fine in place, not half over each other.
+            in_place = array.ctypes.data == target.ctypes.data and array.strides == target.strides
+            usable = array.flags.c_contiguous and (in_place or not np.may_share_memory(array, target))
+            source = array.reshape(-1) if usable else np.array(array, order="C").reshape(-1)
+            if target.flags.c_contiguous:
+                landing = target.reshape(-1)
+            else:
+                landing = np.empty_like(source) if usable else source
+                copies.append((target, landing))
+            tensors.append(Tensor(source=source, target=landing, dtype=kind, op=operator))
+        if copies:
+            handle.finish = lambda: _copy_back(copies)
+        self._engine.submit(handle, tensors, self._remember)
+        return handle, targets
+
+    def _remember(self, tensor: Tensor) -> None:
+        self._history.append((tensor.collective, tensor.describe()))
+        self._count = tensor.collective + 1
+
+    def _explain(self, collective: int) -> str:
+        """This rank's own account of a collective, for the other ranks' error messages."""
+        for number, text in reversed(tuple(self._history)):
+            if number == collective:
+                return text
+        if collective >= self._count:
+            return f"has not reached collective #{collective}; it has asked for {self._count} so far"
+        return f"collective #{collective} is long done (it is at #{self._count})"
+
+    def _describe_stall(self) -> str:
+        try:
+            return self._control.stall().describe()
+        except WiresumError as error:
+            return f"and the switch could not say why: {error}"
+
+
+def _copy_back(copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
+    for target, landing in copies:
+        np.copyto(target, landing.reshape(target.shape))
+
+
+def _slots_for(receive_bytes: int, values: int) -> int:
+    """The largest pool whose results fit into the receive buffer even one by one, with the kernel's overhead for each."""
+    fitting = max(1, receive_bytes // (3 * packet_bytes(values)))
+    return min(MAX_DEFAULT_SLOTS, 1 << (fitting.bit_length() - 1))
+
+
+def _check(
+    array: npt.NDArray[Any], target: npt.NDArray[Any], op: str, dtype: str | None
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], DType, Op]:
+    """Checks one array and its output, and names their type and the operator."""
+    for name, given in (("array", array), ("out", target)):
+        if not isinstance(given, np.ndarray):
+            raise TypeError(f"{name} must be a numpy array, not {type(given).__name__}")
+    if op not in ("sum", "mean"):
+        raise ValueError(f"op must be 'sum' or 'mean', not {op!r}")
+    if dtype not in (None, "bfloat16"):
+        raise ValueError(f"dtype must be None or 'bfloat16', not {dtype!r}")
+    kind = _DTYPES.get(array.dtype)
+    if dtype == "bfloat16" or array.dtype.name == "bfloat16":
+        if array.dtype.itemsize != 2:
+            raise TypeError(f"bfloat16 comes as its bits in a uint16 array, not as {array.dtype}")
+        kind = DType.BFLOAT16
+    if kind is None:
+        raise TypeError(f"the switch cannot add {array.dtype}; it adds {_SUPPORTED}")
+    if op == "mean" and not kind.is_float:
+        raise TypeError(f"the mean of {array.dtype} is not defined; use 'sum', or floats")
+    if target.shape != array.shape or target.dtype != array.dtype:
+        raise ValueError(
+            f"out must have shape {array.shape} and dtype {array.dtype}, not {target.shape} and {target.dtype}"
+        )
+    if not target.flags.writeable:
+        raise ValueError("the output is read-only; give a writeable array, or another one as out")
+    return array, target, kind, Op.SUM if op == "sum" else Op.MEAN
+
+

@@ -1,0 +1,366 @@
+"""Drives one worker over its UDP socket: the thread, the clock and the waiting around host/worker.py.
+
+Whoever waits for a result drives: a synchronous call moves packets in the caller's own thread, which saves two thread
+switches, and only collectives that nobody waits for are driven by a thread in the background.
+"""
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from host.worker import Tensor, Worker
+from protocol.datagrams import DatagramSocket
+from protocol.errors import ClosedError, DisagreementError, StallError, WiresumError
+from protocol.faults import FaultInjector
+from protocol.packets import PacketBatch
+
+_POLL_LIMIT = 1.0  # the longest time that a driver sleeps, seconds
+_INQUIRY_SECONDS = 10.0  # for the ranks' accounts of a disagreement to come together
+
+
+class Handle:
+    """A collective under way.
+
+    The result stands in the output arrays once it is done.
+    """
+
+    def __init__(self, engine: "Engine | None", count: int, timeout: float) -> None:
+        self._engine = engine
+        self._left = count
+        self._event = threading.Event()
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Handle], None]] = []
+        self._lock = threading.Lock()
+        self.expires = time.monotonic() + timeout
+        self.timeout = timeout
+        self.result: Any = None
+        self.finish: Callable[[], None] | None = None  # runs before the handle is done
+
+    def done(self) -> bool:
+        """Whether the result is in place or the collective has failed."""
+        return self._event.is_set()
+
+    def exception(self) -> BaseException | None:
+        """Why the collective failed, once it is done."""
+        return self._error
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Waits for the result and returns the output array, or the list of them.
+
+        Args:
+            timeout: seconds; without it, as long as the collective's own time-out.
+
+        Raises:
+            TimeoutError: it is still under way after `timeout` seconds; it goes on.
+            WiresumError: it failed.
+        """
+        if not self._event.is_set() and self._engine is not None:
+            self._engine.wait_for(self, timeout)
+        if not self._event.is_set():
+            raise TimeoutError(f"the collective is still under way after {timeout} s")
+        if self._error is not None:
+            raise self._error
+        return self.result
+
+    def add_done_callback(self, function: Callable[["Handle"], None]) -> None:
+        """Calls `function(handle)` when the collective is done, from the thread that drives it; at once if it is."""
+        with self._lock:
+            if not self._event.is_set():
+                self._callbacks.append(function)
+                return
+        function(self)
+
+    def complete_one(self) -> None:
+        """One of its tensors is done."""
+        self._left -= 1
+        if self._left <= 0:
+            error: BaseException | None = None
+            if self.finish is not None:
+                try:
+                    self.finish()
+                except Exception as failure:
+                    error = failure
+            self.settle(error)
+
+    def settle(self, error: BaseException | None) -> None:
+        """Makes it done, unless it is."""
+        with self._lock:
+            if self._event.is_set():
+                return
+            self._error = error
+            self._event.set()
+            callbacks, self._callbacks = self._callbacks, []
+        self.finish = None
+        self._engine = None
+        for function in callbacks:
+            function(self)
+
+
+class Engine:
+    """Moves the packets of one worker.
+
+    Args:
+        worker: the state machine; from now on only the engine touches it.
+        udp: a socket connected to the switch's data address.
+        outbound, inbound: faults to inject, or None.
+        describe_stall: asks the control service who is missing; returns text.
+        report_disagreement: tells the control service of a collective and what this rank asked for.
+    """
+
+    def __init__(
+        self,
+        worker: Worker,
+        udp: DatagramSocket,
+        *,
+        outbound: FaultInjector | None,
+        inbound: FaultInjector | None,
+        describe_stall: Callable[[], str],
+        report_disagreement: Callable[[int, str], None],
+    ) -> None:
+        self._worker, self._udp = worker, udp
+        self._outbound, self._inbound = outbound, inbound
+        self._describe_stall, self._report_disagreement = describe_stall, report_disagreement
+        self._lock = threading.Lock()  # the worker, the handles, the failure
+        self._driver = threading.Lock()  # held by the thread that moves packets
+        self._wanted = threading.Event()
+        self._handles: dict[Handle, None] = {}
+        self._failure: WiresumError | None = None
+        self._closed = False
+        self._reported = False
+        self._thread: threading.Thread | None = None
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poll = select.poll()
+        self._poll.register(udp.fileno(), select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+        self.bytes_sent = 0
+        self.bytes_received = 0
+
+    def submit(self, handle: Handle, tensors: list[Tensor], on_submit: Callable[[Tensor], None]) -> None:
+        """Puts tensors into the stream; each completes one of the handle's parts.
+
+        Args:
+            on_submit: called with each tensor once it has its number, before any packet goes out.
+
+        Raises:
+            WiresumError: the job has failed or the engine was closed; the same error each time.
+        """
+        with self._lock:
+            if self._failure is not None:
+                raise self._failure
+            empty = 0
+            for tensor in tensors:
+                tensor.tag = handle
+                if tensor.source.size:
+                    self._worker.submit(tensor)
+                else:
+                    self._worker.skip(tensor)
+                    empty += 1
+                on_submit(tensor)
+            if empty < len(tensors):
+                self._handles[handle] = None
+        for _ in range(empty):
+            handle.complete_one()
+
+    def drive_in_background(self) -> None:
+        """Has the background thread move packets as long as there is something to move."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="wiresum-progress", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+        self._interrupt()
+
+    def wait_for(self, handle: Handle, timeout: float | None) -> None:
+        """Returns when the handle is done or `timeout` seconds have passed; moves packets if nobody else does."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while not handle.done():
+            # While the background thread drives, waking up for each of its steps would only take the GIL from it.
+            if self._driver.acquire(blocking=False):
+                try:
+                    self._drive(handle, until)
+                finally:
+                    self._driver.release()
+                if self._worker.busy:
+                    self.drive_in_background()
+            else:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                handle._event.wait(_POLL_LIMIT if left is None else min(left, _POLL_LIMIT))
+            if until is not None and time.monotonic() >= until:
+                return
+
+    def fail(self, error: WiresumError) -> None:
+        """Ends all collectives, and every later one, with `error`; the first failure stays."""
+        with self._lock:
+            if self._failure is not None:
+                return
+            self._failure = error
+            handles = list(self._handles)
+            self._handles.clear()
+        for handle in handles:
+            handle.settle(error)
+        self._interrupt()
+
+    @property
+    def failure(self) -> WiresumError | None:
+        """The error that ended the job for this worker, if any."""
+        return self._failure
+
+    def drain(self) -> None:
+        """Waits for all collectives under way; their errors stay with their handles."""
+        while self._handles:
+            with self._lock:
+                pending = list(self._handles)
+            for handle in pending:
+                self.wait_for(handle, None)
+
+    def close(self) -> None:
+        """Fails what is under way with `ClosedError` and stops the thread; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self.fail(ClosedError("the communicator was closed"))
+        self._wanted.set()
+        self._interrupt()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+        with self._driver:  # whoever drives leaves as soon as it sees the failure
+            os.close(self._wake)
+            self._wake = -1
+            self._udp.close()
+
+    def statistics(self) -> dict[str, float]:
+        """Counters of this worker's packets and bytes."""
+        with self._lock:
+            counts = self._worker.statistics()
+            overflows = 0 if self._closed else self._udp.overflows()
+        counts |= {
+            "bytes_sent": self.bytes_sent,
+            "bytes_received": self.bytes_received,
+            "receive_overflows": overflows,
+            "unsent": self._udp.unsent,
+            "oversized": self._udp.truncated,
+        }
+        for direction, injector in (("out", self._outbound), ("in", self._inbound)):
+            if injector is not None:
+                counts |= {f"fault_{direction}_{name}": value for name, value in injector.counters.items()}
+        return counts
+
+    def _interrupt(self) -> None:
+        if self._wake >= 0 and self._driver.locked():
+            os.eventfd_write(self._wake, 1)
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._wanted.wait()
+            self._wanted.clear()
+            with self._driver:
+                self._drive(None, None)
+
+    def _drive(self, handle: Handle | None, until: float | None) -> None:
+        """Moves packets until the handle is done, or, without one, until nothing is under way."""
+        try:
+            while self._failure is None and not (handle is not None and handle.done()):
+                now = time.monotonic()
+                if until is not None and now >= until:
+                    return
+                with self._lock:
+                    if not self._worker.busy:
+                        return
+                self._flush(now)
+                self._settle(now)
+                if (handle is not None and handle.done()) or self._failure is not None:
+                    return
+                received = self._udp.receive()
+                if received is None:
+                    self._sleep(now, until)
+                else:
+                    self._take(received[0], time.monotonic())
+        except BaseException as error:
+            # A driver that dies in silence would leave every other waiter to its time-out.
+            self.fail(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
+            if not isinstance(error, Exception):
+                raise
+
+    def _take(self, batch: PacketBatch, now: float) -> None:
+        self.bytes_received += batch.data.size
+        if self._inbound is not None:
+            batch = self._inbound.apply(batch, now)
+        if batch.data.size:
+            with self._lock:
+                self._worker.receive(batch, now)
+
+    def _flush(self, now: float) -> None:
+        """Sends all that is queued."""
+        if self._inbound is not None:
+            for _, batch in self._inbound.due(now):
+                with self._lock:
+                    self._worker.receive(batch, now)
+        if self._outbound is not None:
+            for _, batch in self._outbound.due(now):
+                self._send(batch)
+        while True:
+            with self._lock:
+                self._worker.handle_timer(now)
+                batch_out = self._worker.packets(now)
+            if batch_out is None:
+                return
+            if self._outbound is not None:
+                batch_out = self._outbound.apply(batch_out, now)
+            if batch_out.data.size:
+                self._send(batch_out)
+
+    def _send(self, batch: PacketBatch) -> None:
+        self.bytes_sent += batch.data.size
+        while True:
+            left = self._udp.send(batch)
+            if not left or self._failure is not None:
+                return
+            batch = PacketBatch(batch.data[-left:], batch.segment)
+            waiter = select.poll()
+            waiter.register(self._udp.fileno(), select.POLLOUT)
+            waiter.register(self._wake, select.POLLIN)
+            waiter.poll(_POLL_LIMIT * 1000)
+
+    def _settle(self, now: float) -> None:
+        """Completes handles whose tensors are done, and looks for disagreement and expired time-outs."""
+        with self._lock:
+            finished = self._worker.finished()
+            for tensor in finished:
+                if tensor.tag._left == 1:
+                    self._handles.pop(tensor.tag, None)
+            oldest = self._worker.oldest
+            disagreed = self._worker.disagreement()
+        for tensor in finished:
+            tensor.tag.complete_one()
+        if disagreed is not None and not self._reported:
+            self._reported = True
+            disagreed.tag.expires = min(disagreed.tag.expires, now + _INQUIRY_SECONDS)
+            self._report_disagreement(disagreed.collective, disagreed.describe())
+        expired = oldest if disagreed is None else disagreed
+        if expired is not None and now >= expired.tag.expires:
+            if disagreed is not None:
+                self.fail(DisagreementError(f"another rank asked for something else than {disagreed.describe()}"))
+            else:
+                seconds = expired.tag.timeout
+                self.fail(
+                    StallError(f"{expired.describe()} did not finish within {seconds:g} s: {self._describe_stall()}")
+                )
+
+    def _sleep(self, now: float, until: float | None) -> None:
+        """Waits for a packet, a timer, or another thread's wish."""
+        with self._lock:
+            if self._worker.busy and self._worker.oldest is not None:
+                wake_at = min(self._worker.deadline, self._worker.oldest.tag.expires, now + _POLL_LIMIT)
+            else:
+                wake_at = now
+        for injector in (self._inbound, self._outbound):
+            due = None if injector is None else injector.next_due()
+            if due is not None:
+                wake_at = min(wake_at, due)
+        if until is not None:
+            wake_at = min(wake_at, until)
+        for fd, _ in self._poll.poll(max(0.0, (wake_at - now) * 1000)):
+            if fd == self._wake:
+                os.eventfd_read(self._wake)

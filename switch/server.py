@@ -1,0 +1,94 @@
+"""The software switch as a whole: UDP data plane and control service."""
+
+from types import TracebackType
+
+from protocol.constants import CONTROL_PORT, DATA_PORT, MAX_RANKS, MAX_SLOTS
+from protocol.errors import WiresumError
+from protocol.faults import FaultRates
+from protocol.packets import Address
+from switch.control import ControlServer, JobStatus
+from switch.dataplane import Counter
+from switch.ports import UdpSwitch
+
+DEFAULT_TOTAL_SLOTS = 4 * MAX_SLOTS  # of 256 values: 128 MiB of registers when all are taken
+
+
+class SoftwareSwitch:
+    """A switch that serves jobs from construction on; a context manager.
+
+    Args:
+        bind: local IPv4 address of both services; "0.0.0.0" for all.
+        port: UDP port of the data plane; 0 takes a free one.
+        control_port: TCP port of the control service; 0 takes a free one.
+        total_slots: slots of 256 values that jobs share.
+        faults_in, faults_out, seed: faults injected into what workers send, and into what they are sent.
+        offload: whether to use UDP segmentation and receive offload where the kernel has them.
+
+    Raises:
+        WiresumError: an address that cannot be bound.
+        ValueError: no slots.
+    """
+
+    def __init__(
+        self,
+        *,
+        bind: str = "127.0.0.1",
+        port: int = DATA_PORT,
+        control_port: int = CONTROL_PORT,
+        total_slots: int = DEFAULT_TOTAL_SLOTS,
+        faults_in: FaultRates | None = None,
+        faults_out: FaultRates | None = None,
+        seed: int = 0,
+        offload: bool = True,
+    ) -> None:
+        if total_slots < 1:
+            raise ValueError(f"a switch needs at least one slot, not {total_slots}")
+        try:
+            self._plane = UdpSwitch(
+                (bind, port),
+                total_slots=total_slots,
+                faults_in=faults_in,
+                faults_out=faults_out,
+                seed=seed,
+                offload=offload,
+            )
+        except OSError as error:
+            raise WiresumError(f"cannot serve data at UDP {bind}:{port}: {error.strerror or error}") from error
+        self._control = ControlServer(self._plane, host=bind, port=control_port, max_ranks=MAX_RANKS)
+        try:
+            self.control_address: Address = self._control.start()
+        except BaseException:
+            self._plane.close()
+            raise
+        self.data_address: Address = self._plane.address
+
+    @property
+    def offload(self) -> bool:
+        """Whether the kernel segments and coalesces."""
+        return self._plane.offload
+
+    @property
+    def alive(self) -> bool:
+        """Whether packets are still being moved."""
+        return self._plane.alive
+
+    def jobs(self) -> list[JobStatus]:
+        """The jobs that run or wait for ranks."""
+        return self._control.jobs()
+
+    def statistics(self) -> list[Counter]:
+        """All counters."""
+        return self._plane.statistics()
+
+    def close(self) -> None:
+        """Says goodbye to the workers and closes everything; idempotent."""
+        self._control.stop()
+        self._plane.close()
+
+    def __enter__(self) -> "SoftwareSwitch":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,130 @@
+"""`wiresum switch`: serves the software switch until it is told to stop."""
+
+import argparse
+import ipaddress
+import os
+import select
+import signal
+import sys
+import time
+from typing import Any
+
+from protocol.constants import CONTROL_PORT, DATA_PORT
+from protocol.errors import WiresumError
+from protocol.faults import FaultRates
+from switch.server import DEFAULT_TOTAL_SLOTS, SoftwareSwitch
+
+_REFRESH_SECONDS = 0.5
+_HEALTH_SECONDS = 1.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the front end's parser."""
+    parser = subparsers.add_parser("switch", help="run a software switch", description=__doc__)
+    parser.add_argument("--bind", default="127.0.0.1", type=_ipv4, help="address to serve (default: %(default)s)")
+    parser.add_argument("--port", default=DATA_PORT, type=_port, help="UDP data port, 0: any (default: %(default)s)")
+    parser.add_argument(
+        "--control-port", default=CONTROL_PORT, type=_port, help="TCP control port, 0: any (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--slots", default=DEFAULT_TOTAL_SLOTS, type=_slots, help="slots of 256 values in all (default: %(default)s)"
+    )
+    for name, what in (("in", "what workers send"), ("out", "what they are sent")):
+        parser.add_argument(
+            f"--faults-{name}",
+            default=FaultRates(),
+            type=_faults,
+            metavar="KIND=RATE,...",
+            help=f"faults in {what}: loss, duplicate, reorder, delay, corrupt (rates), delay_seconds, reorder_seconds",
+        )
+    parser.add_argument("--seed", default=0, type=int, help="seed of the faults (default: %(default)s)")
+    parser.add_argument("--no-offload", action="store_true", help="do without UDP segmentation and receive offload")
+    parser.add_argument("--watch", action="store_true", help="show live counters on a terminal")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until SIGINT or SIGTERM."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    handlers = {
+        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    previous = signal.set_wakeup_fd(writer)
+    try:
+        with SoftwareSwitch(
+            bind=args.bind,
+            port=args.port,
+            control_port=args.control_port,
+            total_slots=args.slots,
+            faults_in=args.faults_in,
+            faults_out=args.faults_out,
+            seed=args.seed,
+            offload=not args.no_offload,
+        ) as switch:
+            control, data = switch.control_address, switch.data_address
+            sys.stdout.write(
+                f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}\n"
+            )
+            sys.stdout.flush()
+            if not switch.offload and not args.no_offload:
+                sys.stderr.write("this kernel has no UDP segmentation or receive offload: slower, otherwise the same\n")
+            if args.watch:
+                _watch(switch, reader)
+            else:
+                while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
+                    pass
+            if not switch.alive:
+                raise WiresumError("the data plane has stopped; see the traceback above")
+    finally:
+        signal.set_wakeup_fd(previous)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        os.close(reader)
+        os.close(writer)
+    return 0
+
+
+def _watch(switch: SoftwareSwitch, stop: int) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    from wiresum.live_counters import LiveCounters
+
+    console = Console()
+    counters = LiveCounters()
+    if not console.is_terminal:
+        while switch.alive and not select.select([stop], [], [], _HEALTH_SECONDS)[0]:
+            sys.stdout.write(counters.line(switch.jobs(), switch.statistics(), time.monotonic()) + "\n")
+            sys.stdout.flush()
+        return
+    with Live(console=console, auto_refresh=False, transient=False) as live:
+        while switch.alive:
+            live.update(counters.table(switch.jobs(), switch.statistics(), time.monotonic()), refresh=True)
+            if select.select([stop], [], [], _REFRESH_SECONDS)[0]:
+                return
+
+
+def _ipv4(text: str) -> str:
+    try:
+        return str(ipaddress.IPv4Address("127.0.0.1" if text == "localhost" else text))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not an IPv4 address") from None
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
+    return int(text)
+
+
+def _slots(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots above 0")
+    return int(text)
+
+
+def _faults(text: str) -> FaultRates:
+    try:
+        return FaultRates.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
