@@ -2,10 +2,22 @@
 
 from typing import Final
 
+import grpc
+
 from protocol.constants import CONTROL_PORT
+from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
 from protocol.packets import Address
 
 PROTOCOL_VERSION: Final = 1  # both ends must have the same; raise it when PROTOCOL.md or control.proto changes meaning
+
+# How the switch's errors travel as a gRPC status, whose details are the text.
+STATUS_BY_ERROR: Final[dict[type[WiresumError], grpc.StatusCode]] = {
+    JoinRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
+    JoinTimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
+    PeerLostError: grpc.StatusCode.ABORTED,
+    SwitchLostError: grpc.StatusCode.UNAVAILABLE,
+}
+SHUTTING_DOWN: Final = "is shutting down"  # details of an UNAVAILABLE that the switch itself sent
 
 # A killed process closes its connection, which the other end sees at once. Only a host that vanishes needs pings: it
 # counts as lost PING_INTERVAL + PING_TIMEOUT seconds later at most. A process that was merely stopped, by a signal or a

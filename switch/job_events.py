@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from protocol.errors import WiresumError
+from protocol.packets import Address
 from switch.dataplane import JobSpec
 
 
@@ -23,6 +24,20 @@ class JobStatus:
     slots: int
     values: int
     state: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningJob:
+    """What the diagnosis of a stall needs of a job.
+
+    Attributes:
+        workers: address of each rank.
+        left: ranks that have left.
+    """
+
+    number: int
+    workers: tuple[Address, ...]
+    left: frozenset[int]
 
 
 # What a watch tells its worker. Each of these but Explain is the last one.

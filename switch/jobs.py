@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Final
 
 from protocol.constants import MAX_JOBS, MAX_RANKS
-from protocol.control import format_address
+from protocol.control import SHUTTING_DOWN, format_address
 from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
 from switch.admission import JoinWish, SlotBudget, check_against, check_alone
 from switch.dataplane import JobSpec, StalledSlot
@@ -35,6 +35,7 @@ from switch.job_events import (
     PeerLeft,
     PeerLost,
     Remove,
+    RunningJob,
     Tell,
 )
 
@@ -120,6 +121,18 @@ class JobTable:
             for job in self._jobs
         ]
 
+    def running(self, membership: int) -> RunningJob | None:
+        """The job of a membership, from the moment that all ranks have joined until it is over."""
+        job, _ = self._members.get(membership, (None, None))
+        if job is None or job.number is None:
+            return None
+        members = [member for _, member in sorted(job.members.items())]
+        return RunningJob(
+            number=job.number,
+            workers=tuple(member.wish.address for member in members),
+            left=frozenset(member.wish.rank for member in members if member.left),
+        )
+
     # Joining
 
     def join(self, wish: JoinWish, now: float) -> int:
@@ -164,12 +177,12 @@ class JobTable:
             member.deadline = now + WATCH_GRACE
             self._effects.append(JoinDone(member.membership, number, job.slots))
 
-    def not_installed(self, number: int, error: WiresumError) -> None:
+    def not_installed(self, number: int, reason: str) -> None:
         """The data plane refused the job."""
         job = self._find(number)
         if job is not None:
             self._drop(job)
-            self._fail_joins(job, JoinRefusedError(f"the switch could not set up job {job.name!r}: {error}"))
+            self._fail_joins(job, JoinRefusedError(f"the switch could not set up job {job.name!r}: {reason}"))
 
     def _check_address(self, wish: JoinWish) -> None:
         for job, member in self._members.values():
@@ -277,7 +290,7 @@ class JobTable:
                 self._end(job, Goodbye())
             else:
                 self._drop(job)
-                self._fail_joins(job, SwitchLostError("the switch is shutting down"))
+                self._fail_joins(job, SwitchLostError(SHUTTING_DOWN))
 
     def _lose(self, job: _Job, member: _Member, how: str) -> None:
         if job.state is State.WAITING:

@@ -1,0 +1,339 @@
+"""The calls of the control service: a thin shell of messages, clock and timers around the job table."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
+
+import grpc
+
+from protocol import control_pb2 as pb
+from protocol.control import PROTOCOL_VERSION, STATUS_BY_ERROR, format_address
+from protocol.control_pb2_grpc import ControlServicer
+from protocol.errors import JoinRefusedError, WiresumError
+from switch.admission import JoinWish
+from switch.dataplane import DataPlane
+from switch.job_events import (
+    Disagreement,
+    Effect,
+    EndWatch,
+    Event,
+    Explain,
+    Goodbye,
+    Install,
+    JobStatus,
+    JoinDone,
+    JoinFailed,
+    PeerLeft,
+    PeerLost,
+    Remove,
+    Tell,
+)
+from switch.jobs import WATCH_GRACE, JobTable
+
+_DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+
+class ControlService(ControlServicer):
+    """Lives in one event loop; only `status` may be read from other threads."""
+
+    def __init__(self, plane: DataPlane, *, max_ranks: int):
+        self.status: list[JobStatus] = []
+        self._plane = plane
+        self._table = JobTable(
+            total_slots=plane.total_slots, values_supported=plane.values_supported, max_ranks=max_ranks
+        )
+        # One thread, so that what is asked of the data plane first is done first.
+        self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")
+        self._joins: dict[int, asyncio.Future[JoinDone]] = {}
+        self._mailboxes: dict[int, asyncio.Queue[Event | None]] = {}  # what a watch has to tell; None ends it
+        self._watched: set[int] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._draining: asyncio.Task[None] | None = None
+
+    def shutdown(self) -> None:
+        """Ends all jobs, and with them all calls that wait."""
+        self._table.shutdown()
+        self._settle()
+
+    async def close(self) -> None:
+        """Waits until the data plane has done what was asked of it."""
+        for task in (self._timer, self._draining):
+            if task is not None:
+                task.cancel()
+        await asyncio.to_thread(self._plane_calls.shutdown)
+
+    # Calls
+
+    async def Describe(self, request: pb.DescribeRequest, context: Any) -> pb.DescribeReply:  # noqa: N802
+        """See control.proto."""
+        host, port = self._plane.address
+        return pb.DescribeReply(
+            protocol_version=PROTOCOL_VERSION,
+            data_host=host,
+            data_port=port,
+            total_slots=self._table.budget.total,
+            free_slots=self._table.budget.free,
+            max_ranks=self._table.max_ranks,
+            values_supported=self._table.values_supported,
+        )
+
+    async def Join(self, request: pb.JoinRequest, context: Any) -> pb.JoinReply:  # noqa: N802
+        """See control.proto."""
+        loop = asyncio.get_running_loop()
+        try:
+            membership = self._table.join(_wish(request, context.peer()), loop.time())
+        except JoinRefusedError as error:
+            await _abort(context, error)
+        answer = self._joins[membership] = loop.create_future()
+        self._settle()
+        try:
+            done = await answer
+        except WiresumError as error:
+            await _abort(context, error)
+        except asyncio.CancelledError:  # the worker died, or gave up
+            self._table.gone(membership)
+            self._settle()
+            raise
+        finally:
+            del self._joins[membership]
+        return pb.JoinReply(membership=membership, job_number=done.job_number, slots=done.slots)
+
+    async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.Event]:  # noqa: N802
+        """See control.proto."""
+        membership = request.membership
+        mailbox = self._mailboxes.get(membership)
+        if mailbox is None or membership in self._watched:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "the job is over, or watched already")
+            return
+        self._watched.add(membership)
+        context.add_done_callback(lambda _: self._watch_ended(membership))
+        self._table.watching(membership)
+        self._settle()
+        yield pb.Event(watching=pb.Watching())
+        while (event := await mailbox.get()) is not None:
+            yield _message(event)
+            if not isinstance(event, Explain):
+                return
+
+    async def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:  # noqa: N802
+        """See control.proto."""
+        self._table.leave(request.membership)
+        self._settle()
+        return pb.LeaveReply()
+
+    async def Stall(self, request: pb.StallRequest, context: Any) -> pb.StallReply:  # noqa: N802
+        """See control.proto."""
+        job = self._table.running(request.membership)
+        if job is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "the job is over")
+            raise AssertionError("abort raises")
+        try:
+            stalled = await self._ask(partial(self._plane.stalled, job.number))
+            heard = await self._ask(partial(self._plane.last_heard, job.number))
+        except WiresumError as error:  # the job ended meanwhile
+            await _abort(context, error)
+        return pb.StallReply(
+            slots=[
+                pb.StalledSlot(slot=slot.slot, chunk=slot.chunk, seen=slot.seen, missing=slot.missing)
+                for slot in stalled
+            ],
+            ranks=[
+                pb.RankState(address=format_address(worker), last_heard=last, left=rank in job.left)
+                for rank, (worker, last) in enumerate(zip(job.workers, heard, strict=True))
+            ],
+        )
+
+    async def Disagree(self, request: pb.DisagreeRequest, context: Any) -> pb.DisagreeReply:  # noqa: N802
+        """See control.proto."""
+        now = asyncio.get_running_loop().time()
+        self._table.disagree(request.membership, request.collective, request.request, now)
+        self._settle()
+        return pb.DisagreeReply()
+
+    async def Explain(self, request: pb.ExplainRequest, context: Any) -> pb.ExplainReply:  # noqa: N802
+        """See control.proto."""
+        self._table.explain(request.membership, request.collective, request.request)
+        self._settle()
+        return pb.ExplainReply()
+
+    async def Statistics(self, request: pb.StatisticsRequest, context: Any) -> pb.StatisticsReply:  # noqa: N802
+        """See control.proto."""
+        counters = await self._ask(self._plane.statistics)
+        return pb.StatisticsReply(
+            jobs=[
+                pb.Job(
+                    name=job.name,
+                    number=job.number,
+                    state=job.state,
+                    world_size=job.world_size,
+                    joined=job.joined,
+                    slots=job.slots,
+                    values=job.values,
+                )
+                for job in self._table.status()
+            ],
+            counters=[
+                pb.Counter(
+                    name=counter.name,
+                    job=counter.job,
+                    job_number=counter.job_number,
+                    rank=counter.rank,
+                    value=counter.value,
+                )
+                for counter in counters
+            ],
+            total_slots=self._table.budget.total,
+            free_slots=self._table.budget.free,
+        )
+
+    # What the job table wants done
+
+    def _settle(self) -> None:
+        """To be called after every change of the job table."""
+        loop = asyncio.get_running_loop()
+        for effect in self._table.effects():
+            self._carry_out(effect)
+        self.status = self._table.status()
+        if self._timer is not None:
+            self._timer.cancel()
+        deadline = self._table.next_deadline()
+        self._timer = None if deadline is None else loop.call_at(deadline, self._expire)
+        if self._draining is None and self._table.draining():
+            self._draining = loop.create_task(self._watch_draining())
+
+    def _carry_out(self, effect: Effect) -> None:
+        loop = asyncio.get_running_loop()
+        match effect:
+            case Install(spec):
+                ranks = len(spec.workers)
+                _log.info("job %r begins: number %d, %d slots, %d ranks", spec.name, spec.number, spec.slots, ranks)
+                done = loop.run_in_executor(self._plane_calls, self._plane.add_job, spec)
+                done.add_done_callback(partial(self._installed, spec.number))
+            case Remove(number):
+                _log.info("job number %d is over", number)
+                done = loop.run_in_executor(self._plane_calls, self._plane.remove_job, number)
+                done.add_done_callback(partial(self._removed, number))
+            case JoinDone(membership):
+                self._mailboxes[membership] = asyncio.Queue()
+                loop.call_later(2 * WATCH_GRACE, self._forget, membership)
+                self._answer(membership, lambda answer: answer.set_result(effect))
+            case JoinFailed(membership, error):
+                self._answer(membership, lambda answer: answer.set_exception(error))
+            case Tell(membership, event):
+                self._post(membership, event)
+            case EndWatch(membership):
+                self._post(membership, None)
+
+    def _answer(self, membership: int, give: Callable[["asyncio.Future[JoinDone]"], None]) -> None:
+        answer = self._joins.get(membership)
+        if answer is not None and not answer.done():  # done: cancelled, and its call is about to say that it is gone
+            give(answer)
+
+    def _post(self, membership: int, event: Event | None) -> None:
+        mailbox = self._mailboxes.get(membership)
+        if mailbox is not None:
+            mailbox.put_nowait(event)
+
+    def _installed(self, number: int, done: "asyncio.Future[None]") -> None:
+        error = done.exception()
+        if error is None:
+            self._table.installed(number, asyncio.get_running_loop().time())
+        else:
+            _log_fault("add", number, error)
+            self._table.not_installed(number, str(error))
+        self._settle()
+
+    def _removed(self, number: int, done: "asyncio.Future[None]") -> None:
+        error = done.exception()
+        if error is not None:
+            _log_fault("remove", number, error)
+
+    def _expire(self) -> None:
+        self._table.expire(asyncio.get_running_loop().time())
+        self._settle()
+
+    def _forget(self, membership: int) -> None:
+        """Drops the mailbox of a worker that never came to watch."""
+        if membership not in self._watched:
+            self._mailboxes.pop(membership, None)
+
+    def _watch_ended(self, membership: int) -> None:
+        self._watched.discard(membership)
+        self._mailboxes.pop(membership, None)
+        self._table.gone(membership)
+        self._settle()
+
+    async def _watch_draining(self) -> None:
+        while numbers := self._table.draining():
+            await asyncio.sleep(_DRAIN_INTERVAL)
+            for number in numbers:
+                try:
+                    stalled = await self._ask(partial(self._plane.stalled, number))
+                except WiresumError:  # it ended meanwhile
+                    continue
+                self._table.blocked(number, stalled)
+                self._settle()
+        self._draining = None
+
+    async def _ask(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._plane_calls, call)
+
+
+def _wish(request: pb.JoinRequest, peer: str) -> JoinWish:
+    """The wish in a request; a worker that does not know its own address has the one that it called from."""
+    if request.protocol_version != PROTOCOL_VERSION:
+        raise JoinRefusedError(
+            f"the switch speaks protocol version {PROTOCOL_VERSION}, the worker version {request.protocol_version}"
+        )
+    host = request.udp_host
+    if host in ("", "0.0.0.0"):
+        family, _, rest = peer.partition(":")
+        host = rest.rpartition(":")[0]
+        if family != "ipv4":
+            raise JoinRefusedError(f"the worker called from {peer}, and its packets must come from an IPv4 address")
+    return JoinWish(
+        job=request.job,
+        rank=request.rank,
+        world_size=request.world_size,
+        address=(host, request.udp_port),
+        values=request.values,
+        slots=request.slots,
+        timeout=request.timeout,
+    )
+
+
+def _message(event: Event) -> pb.Event:
+    match event:
+        case PeerLost(rank, address, text):
+            return pb.Event(peer_lost=pb.PeerLost(rank=rank, address=address, text=text))
+        case PeerLeft(rank, address, text):
+            return pb.Event(peer_left=pb.PeerLeft(rank=rank, address=address, text=text))
+        case Disagreement(text):
+            return pb.Event(disagreement=pb.Disagreement(text=text))
+        case Explain(collective):
+            return pb.Event(explain=pb.ExplainCollective(collective=collective))
+        case Goodbye():
+            return pb.Event(goodbye=pb.Goodbye())
+
+
+async def _abort(context: Any, error: WiresumError) -> NoReturn:
+    await context.abort(STATUS_BY_ERROR.get(type(error), grpc.StatusCode.ABORTED), str(error))
+    raise AssertionError("abort raises")
+
+
+def _log_fault(what: str, number: int, error: BaseException) -> None:
+    """The data plane may refuse, which the job's workers are told; anything else is a fault of the switch."""
+    expected = isinstance(error, WiresumError)
+    _log.log(
+        logging.WARNING if expected else logging.ERROR,
+        "the data plane could not %s job number %d: %s",
+        what,
+        number,
+        error,
+        exc_info=None if expected else error,
+    )
