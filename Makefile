@@ -21,7 +21,7 @@ help:
 	@echo "make lint    lint and type check only"
 	@echo "make format  let ruff lay out the code and mend what it can"
 	@echo "make bench   compare wiresum with Gloo on this machine"
-	@echo "make clean   remove .venv and everything else that is not in git's keeping"
+	@echo "make clean   remove .venv and everything else that these targets made"
 
 demo: $(VENV)/.demo
 	@$(BIN)/wiresum demo $(ARGS)
@@ -30,6 +30,7 @@ lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check . || { echo 'The layout differs: run "make format".' >&2; exit 1; }
 	@$(BIN)/mypy
+	@out=$$($(BIN)/lint-imports --no-logo --no-cache) || { echo "$$out" >&2; exit 1; }
 
 test: lint
 	@$(BIN)/python -m pytest $(ARGS)
@@ -58,5 +59,5 @@ $(VENV)/.python:
 	"$(PYTHON) is $$($(PYTHON) -V 2>&1). Name another with \"make PYTHON=/path/to/python3\"." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual environments: its venv" \
 	"module is not complete. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
-	@$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -m venv $(VENV) || { echo 'If $(VENV) is left from another Python, run "make clean" first.' >&2; exit 1; }
 	@touch $@
