@@ -1,0 +1,1 @@
+"""`wiresum demo`: trains a network on handwritten digits through a lossy software switch, and again with Gloo."""
