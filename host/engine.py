@@ -274,7 +274,7 @@ class Engine:
                     return
                 received = self._udp.receive()
                 if received is None:
-                    self._sleep(now, until)
+                    self._sleep(until)
                 else:
                     self._take(received[0], time.monotonic())
         except BaseException as error:
@@ -302,7 +302,6 @@ class Engine:
                 self._send(batch)
         while True:
             with self._lock:
-                self._worker.handle_timer(now)
                 batch_out = self._worker.packets(now)
             if batch_out is None:
                 return
@@ -348,13 +347,15 @@ class Engine:
                     StallError(f"{expired.describe()} did not finish within {seconds:g} s: {self._describe_stall()}")
                 )
 
-    def _sleep(self, now: float, until: float | None) -> None:
-        """Waits for a packet, a timer, or another thread's wish."""
+    def _sleep(self, until: float | None) -> None:
+        """Handles timers, now that nothing is left to receive, and waits for a packet or another thread's wish."""
+        now = time.monotonic()
         with self._lock:
-            if self._worker.busy and self._worker.oldest is not None:
-                wake_at = min(self._worker.deadline, self._worker.oldest.tag.expires, now + _POLL_LIMIT)
-            else:
-                wake_at = now
+            self._worker.handle_timer(now)
+            oldest = self._worker.oldest
+            if oldest is None or self._worker.has_packets:
+                return
+            wake_at = min(self._worker.deadline, oldest.tag.expires, now + _POLL_LIMIT)
         for injector in (self._inbound, self._outbound):
             due = None if injector is None else injector.next_due()
             if due is not None:

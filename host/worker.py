@@ -91,6 +91,7 @@ class Worker:
         state["rto_min"] = min_rto
         state["rto_max"] = max_rto
         state["deadline"] = np.inf
+        state["quiet_until"] = -np.inf
         self._flights = np.zeros(slots, kernels.FLIGHT)
         self._flights["chunk"] = first_chunk + np.arange(slots) - slots
         self._flights["done"] = 1
@@ -158,6 +159,11 @@ class Worker:
         tensor.collective = self._collectives
         self._collectives += 1
 
+    @property
+    def has_packets(self) -> bool:
+        """Whether packets are queued for sending."""
+        return bool(self._record["queue_length"])
+
     def packets(self, now: float) -> PacketBatch | None:
         """The next packets to send at `now`, or None; a view that the next call overwrites."""
         if not self._record["queue_length"]:
@@ -175,9 +181,9 @@ class Worker:
         )
 
     def handle_timer(self, now: float) -> None:
-        """Queues what has been without an answer for too long."""
+        """Queues what has been without an answer for too long; call it when no more results wait to be received."""
         if now >= self.deadline:
-            kernels.find_lost(self._record, self._flights, self._queue, now)
+            kernels.find_lost(self._record, self._flights, self._queue, now, True)
 
     def finished(self) -> list[Tensor]:
         """Tensors that were completed since the last call, in order of the stream."""

@@ -74,6 +74,8 @@ STATE = np.dtype(
         ("rto_min", "f8"),
         ("rto_max", "f8"),
         ("deadline", "f8"),  # no timer is due before this
+        ("quiet_until", "f8"),  # time-outs send nothing again before this
+        ("silence", "i8"),  # how often in a row a time-out has passed without an answer since
         ("finished", "i8"),  # tensors whose last result has come
         ("packets_sent", "i8"),
         ("packets_received", "i8"),
@@ -85,6 +87,8 @@ STATE = np.dtype(
 )
 
 _FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
+_PROBES = 8  # chunks that a time-out sends again
+_REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
 
 
 @kernel
@@ -256,9 +260,8 @@ def send(
         if flight.tries > 0:
             state.retransmissions += 1
         state.packets_sent += 1
-        due = now + min(state.rto * 2.0 ** min(flight.tries, 16), state.rto_max)
-        state.deadline = min(state.deadline, due)
         flight.tries += 1
+        state.deadline = min(state.deadline, max(time_out(state, flight), state.quiet_until))
     return filled, segment
 
 
@@ -327,16 +330,28 @@ def receive(
             after = find_tensor(tensors, state.tensors, chunk + slots)
             if after >= 0:
                 enqueue(state, flights, queue, tensors[after], chunk + slots)
-    find_lost(state, flights, queue, now)
+    find_lost(state, flights, queue, now, False)
+
+
+@kernel
+def time_out(state: Any, flight: Any) -> float:
+    """When a chunk in flight has waited for too long: doubled on each repeat, up to a cap."""
+    return flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max)
 
 
 @kernel
 def measure(state: Any, flight: Any, now: float) -> None:
-    """Updates the retransmission time-out from one answered chunk, as RFC 6298 does, with Karn's rule."""
-    if flight.tries != 1:
+    """Learns from one answered chunk: the retransmission time-out as in RFC 6298, and how far answers have come."""
+    sample = now - flight.sent
+    state.silence = 0
+    state.quiet_until = min(state.quiet_until, now + state.rto)
+    if flight.tries > 1:
+        # Karn: it is not known which sending was answered. If it can only have been the last one, that says something
+        # about what else was lost; it says nothing about the round trip.
+        if state.srtt / 2 <= sample <= 2 * state.srtt + 4 * state.rttvar:
+            state.newest_answered = max(state.newest_answered, flight.sent)
         return
     state.newest_answered = max(state.newest_answered, flight.sent)
-    sample = now - flight.sent
     if state.srtt < 0:
         state.srtt = sample
         state.rttvar = sample / 2
@@ -347,21 +362,34 @@ def measure(state: Any, flight: Any, now: float) -> None:
 
 
 @kernel
-def find_lost(state: Any, flights: Any, queue: Any, now: float) -> None:
+def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> None:
     """Queues chunks for retransmission and sets the next deadline.
 
-    A chunk counts as lost when its time-out has passed, or, in the manner of RACK (RFC 8985), when one that was sent well
-    after it has been answered.
+    A chunk counts as lost when one that was sent well after it has been answered, in the manner of RACK (RFC 8985). When
+    its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few chunks are
+    sent as probes, whose answers will tell what else was lost.
+
+    Args:
+        timed: whether time-outs count at this moment; not while answers may lie unread in the socket.
     """
-    overtaken = state.newest_answered - max(state.srtt / 4, 0.0002)
+    overtaken = state.newest_answered - max(state.srtt / 4, _REORDERING_SECONDS)
+    timed = timed and now >= state.quiet_until
+    probes = 0
     deadline = np.inf
     for slot in range(flights.shape[0]):
         flight = flights[slot]
         if flight.done or flight.queued:
             continue
-        due = flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max)
-        if due <= now or (flight.sent < overtaken and flight.tries < _FAST_TRIES):
+        if flight.sent < overtaken and flight.tries < _FAST_TRIES:
+            push(state, flights, queue, slot)
+            continue
+        due = time_out(state, flight)
+        if timed and due <= now and probes < _PROBES:
+            probes += 1
             push(state, flights, queue, slot)
         else:
             deadline = min(deadline, due)
-    state.deadline = deadline
+    if probes:
+        state.silence += 1
+        state.quiet_until = now + min(state.rto * 2.0 ** min(state.silence - 1, 16), state.rto_max)
+    state.deadline = max(deadline, state.quiet_until) if deadline < np.inf else np.inf
