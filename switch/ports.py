@@ -53,8 +53,9 @@ class UdpSwitch:
         self._core = SwitchCore()
         self._total_slots = total_slots
         self._offload = offload
-        self._inbound = FaultInjector(faults_in or FaultRates(), seed=seed, stream=0)
-        self._outbound = FaultInjector(faults_out or FaultRates(), seed=seed, stream=1)
+        # Streams 0 and 1 are the workers': faults on both sides must not fall on the same packets.
+        self._inbound = FaultInjector(faults_in or FaultRates(), seed=seed, stream=2)
+        self._outbound = FaultInjector(faults_out or FaultRates(), seed=seed, stream=3)
         self._faulty_in, self._faulty_out = self._inbound.rates.any, self._outbound.rates.any
         self._main = DatagramSocket(bind, offload=offload)
         self._main.allow_sharing()
