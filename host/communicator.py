@@ -110,8 +110,9 @@ class Communicator:
             self._engine = Engine(
                 worker,
                 udp,
-                outbound=FaultInjector(faults, seed=fault_seed * 64 + rank, stream=0) if faults and faulty else None,
-                inbound=FaultInjector(faults, seed=fault_seed * 64 + rank, stream=1) if faults and faulty else None,
+                flow=rank,
+                outbound=FaultInjector(faults, seed=fault_seed, stream=0) if faults and faulty else None,
+                inbound=FaultInjector(faults, seed=fault_seed, stream=1) if faults and faulty else None,
                 describe_stall=self._describe_stall,
                 report_disagreement=self._control.disagree,
             )
@@ -279,7 +280,7 @@ def _copy_back(copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
 
 
 def _slots_for(receive_bytes: int, values: int) -> int:
-    """The largest pool whose results fit into the receive buffer even one by one, with the kernel's overhead for each."""
+    """The largest pool whose results fit into the receive buffer even one by one, each with its overhead."""
     fitting = max(1, receive_bytes // (3 * packet_bytes(values)))
     return min(MAX_DEFAULT_SLOTS, 1 << (fitting.bit_length() - 1))
 
@@ -311,5 +312,3 @@ def _check(
     if not target.flags.writeable:
         raise ValueError("the output is read-only; give a writeable array, or another one as out")
     return array, target, kind, Op.SUM if op == "sum" else Op.MEAN
-
-

@@ -105,6 +105,7 @@ class Engine:
     Args:
         worker: the state machine; from now on only the engine touches it.
         udp: a socket connected to the switch's data address.
+        flow: tells this worker's packets from those of others with the same faults.
         outbound, inbound: faults to inject, or None.
         describe_stall: asks the control service who is missing; returns text.
         report_disagreement: tells the control service of a collective and what this rank asked for.
@@ -115,12 +116,13 @@ class Engine:
         worker: Worker,
         udp: DatagramSocket,
         *,
+        flow: int = 0,
         outbound: FaultInjector | None,
         inbound: FaultInjector | None,
         describe_stall: Callable[[], str],
         report_disagreement: Callable[[int, str], None],
     ) -> None:
-        self._worker, self._udp = worker, udp
+        self._worker, self._udp, self._flow = worker, udp, flow
         self._outbound, self._inbound = outbound, inbound
         self._describe_stall, self._report_disagreement = describe_stall, report_disagreement
         self._lock = threading.Lock()  # the worker, the handles, the failure
@@ -286,7 +288,7 @@ class Engine:
     def _take(self, batch: PacketBatch, now: float) -> None:
         self.bytes_received += batch.data.size
         if self._inbound is not None:
-            batch = self._inbound.apply(batch, now)
+            batch = self._inbound.apply(batch, now, flow=self._flow)
         if batch.data.size:
             with self._lock:
                 self._worker.receive(batch, now)
@@ -306,7 +308,7 @@ class Engine:
             if batch_out is None:
                 return
             if self._outbound is not None:
-                batch_out = self._outbound.apply(batch_out, now)
+                batch_out = self._outbound.apply(batch_out, now, flow=self._flow)
             if batch_out.data.size:
                 self._send(batch_out)
 

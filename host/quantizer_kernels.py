@@ -2,8 +2,8 @@
 
 A block of one chunk shares an exponent e, the smallest with |x| < 2^e on every worker. A worker sends
 rint(x * 2^(31 - L - e)) and reads the result as sum * 2^(e + L - 31), where L = ceil(log2(workers)).
-All of it is exact in float32 but for the two roundings, as long as the power of two is a normal float32; blocks so small
-that it is not take the way through float64.
+All of it is exact in float32 but for the two roundings, as long as the power of two is a normal float32; blocks so
+small that it is not take the way through float64.
 """
 
 from collections.abc import Callable
@@ -60,14 +60,14 @@ def widen(source: int, target: int, count: int, dtype: int) -> None:
         return
     floats = carray(pointer(target), (count,), np.float32)
     for i in range(count):
-        half = np.int64(read[i])
+        half = int(read[i])
         exponent = half >> 10 & 31
         mantissa = half & 0x3FF
         if exponent == 31:
-            magnitude = np.int64(0x7F800000) | mantissa << 13
+            magnitude = 0x7F800000 | mantissa << 13
         elif exponent == 0:
             floats[i] = np.float32(mantissa) * np.float32(2.0**-24)
-            magnitude = np.int64(write[i])
+            magnitude = int(write[i])
         else:
             magnitude = (exponent + 112) << 23 | mantissa << 13
         write[i] = np.uint32((half & 0x8000) << 16 | magnitude)
@@ -88,8 +88,8 @@ def narrow_bits(value: float, dtype: int) -> int:
         return sign | infinity | (1 << (digits - 1) if magnitude != magnitude else 0)
     exponent = max(exponent, lowest)
     # A carry out of the mantissa runs into the exponent, which is what rounding up to the next binade means.
-    scaled = np.int64(np.rint(magnitude * power_of_two(digits - exponent)))
-    rounded = ((exponent - lowest) << digits) + scaled
+    scaled = int(np.rint(magnitude * power_of_two(digits - exponent)))
+    rounded: int = ((exponent - lowest) << digits) + scaled
     return sign | min(rounded, infinity)
 
 
@@ -116,7 +116,7 @@ def block_exponent(source: int, count: int) -> int:
     largest = np.uint32(0)
     for i in range(count):
         largest = max32(largest, np.uint32(read[i] & _MAGNITUDE))
-    bits = np.int64(largest)
+    bits = int(largest)
     if bits == 0:
         return EXPONENT_ZERO
     exponent = bits >> 23

@@ -1,4 +1,4 @@
-"""The worker state machine: results and the time in, packets and the next deadline out. It knows no socket and no clock.
+"""The worker state machine: results and the time in, packets and the next deadline out. It knows no socket, no clock.
 
 The five verbs: `submit` a tensor, `receive` a batch of results, `packets` to send, `deadline` of the next timer and
 `handle_timer` for it, `finished` tensors. What happens to a chunk stands in host/worker_kernels.py.
@@ -168,9 +168,7 @@ class Worker:
         """The next packets to send at `now`, or None; a view that the next call overwrites."""
         if not self._record["queue_length"]:
             return None
-        size, segment = kernels.send(
-            self._record, self._flights, self._queue, self._table, self._out, self._batch, now
-        )
+        size, segment = kernels.send(self._record, self._flights, self._queue, self._table, self._out, self._batch, now)
         return PacketBatch(self._out[:size], segment) if size else None
 
     def receive(self, batch: PacketBatch, now: float) -> None:

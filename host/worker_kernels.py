@@ -1,7 +1,8 @@
 """The worker's side of the protocol, compiled: results in, chunks queued for sending, packets out.
 
-Every change of a chunk's state happens here. A chunk goes from unsent to queued (`enqueue`), to in flight (`send`), maybe
-back to queued (`find_lost`), to done (`receive`). Chunk numbers are 64-bit here and never wrap; on the wire they do.
+Every change of a chunk's state happens here. A chunk goes from unsent to queued (`enqueue`), to in flight (`send`),
+maybe back to queued (`find_lost`), to done (`receive`). Chunk numbers are 64-bit here and never wrap; on the wire
+they do.
 """
 
 from typing import Any
@@ -112,7 +113,7 @@ def find_tensor(tensors: Any, count: int, chunk: int) -> int:
 def is_done(flights: Any, chunk: int) -> bool:
     """Whether the result of `chunk` has come."""
     flight = flights[chunk & (flights.shape[0] - 1)]
-    return flight.chunk > chunk or (flight.chunk == chunk and flight.done != 0)
+    return bool(flight.chunk > chunk or (flight.chunk == chunk and flight.done != 0))
 
 
 @kernel
@@ -144,7 +145,7 @@ def push(state: Any, flights: Any, queue: Any, slot: int) -> None:
 def submit(state: Any, flights: Any, queue: Any, tensors: Any, index: int) -> None:
     """Queues the chunks of a tensor that just joined the stream and need not wait for a result."""
     tensor = tensors[index]
-    ready = tensor.lead if tensor.lead else tensor.blocks
+    ready = tensor.lead or tensor.blocks
     for chunk in range(tensor.first, tensor.first + min(ready, flights.shape[0])):
         enqueue(state, flights, queue, tensor, chunk)
 
@@ -206,9 +207,7 @@ def store_block(state: Any, tensor: Any, block: int, exponent: int, source: int)
 
 
 @kernel
-def send(
-    state: Any, flights: Any, queue: Any, tensors: Any, out: Any, room: int, now: float
-) -> tuple[int, int]:
+def send(state: Any, flights: Any, queue: Any, tensors: Any, out: Any, room: int, now: float) -> tuple[int, int]:
     """Writes up to `room` queued packets of one size back to back into `out`, a uint8 buffer.
 
     Returns:
@@ -336,7 +335,7 @@ def receive(
 @kernel
 def time_out(state: Any, flight: Any) -> float:
     """When a chunk in flight has waited for too long: doubled on each repeat, up to a cap."""
-    return flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max)
+    return float(flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max))
 
 
 @kernel
@@ -365,9 +364,9 @@ def measure(state: Any, flight: Any, now: float) -> None:
 def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> None:
     """Queues chunks for retransmission and sets the next deadline.
 
-    A chunk counts as lost when one that was sent well after it has been answered, in the manner of RACK (RFC 8985). When
-    its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few chunks are
-    sent as probes, whose answers will tell what else was lost.
+    A chunk counts as lost when one that was sent well after it has been answered, in the manner of RACK (RFC 8985).
+    When its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few
+    chunks are sent as probes, whose answers will tell what else was lost.
 
     Args:
         timed: whether time-outs count at this moment; not while answers may lie unread in the socket.

@@ -28,6 +28,7 @@ PING_TIMEOUT: Final = 8.0
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),
     ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT * 1000)),
+    ("grpc.http2.ping_timeout_ms", round(PING_TIMEOUT * 1000)),  # gRPC waits for the longer of this and the one above
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # By default a peer that pings this often is cut off.

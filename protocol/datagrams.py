@@ -1,7 +1,7 @@
 """A UDP socket that sends and receives batches: segmentation and receive offload where the kernel has them.
 
-With `UDP_SEGMENT` one send leaves as up to 64 datagrams, with `UDP_GRO` one receive returns many of one sender; both are
-Linux's. Without them every datagram costs a call: slower, the same on the wire.
+With `UDP_SEGMENT` one send leaves as up to 64 datagrams, with `UDP_GRO` one receive returns many of one sender; both
+are Linux's. Without them every datagram costs a call: slower, the same on the wire.
 """
 
 import errno

@@ -1,7 +1,7 @@
 """What every kernel is built from: memory by address, byte order, the consistency hash, lengths and header fields.
 
-Kernels take addresses as plain integers, since one batch crosses tensors of several types and buffers of several owners;
-the caller keeps the arrays alive. Values stand at odd addresses (the prefix has 10 bytes), which the loads here allow.
+Kernels take addresses as plain integers, since one batch crosses tensors of several types and buffers of several
+owners; the caller keeps the arrays alive. Values stand at odd addresses (the prefix has 10 bytes), which the loads here allow.
 """
 
 from collections.abc import Callable
@@ -133,4 +133,4 @@ def mix64(word: np.uint64) -> np.uint64:
 @kernel
 def consistency(salt: np.uint64, tsi: int) -> int:
     """The consistency byte of chunk `tsi` of the collective with that salt: 0..126."""
-    return np.int64(mix64(np.uint64(salt) ^ np.uint64(tsi & 0xFFFFFFFF)) % np.uint64(CONSISTENCY_VALUES))
+    return int(mix64(np.uint64(salt) ^ np.uint64(tsi & 0xFFFFFFFF)) % np.uint64(CONSISTENCY_VALUES))

@@ -6,8 +6,9 @@ from protocol.constants import CONTROL_PORT, DATA_PORT, MAX_RANKS, MAX_SLOTS
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from protocol.packets import Address
-from switch.control import ControlServer, JobStatus
+from switch.control import ControlServer
 from switch.dataplane import Counter
+from switch.job_events import JobStatus
 from switch.ports import UdpSwitch
 
 DEFAULT_TOTAL_SLOTS = 4 * MAX_SLOTS  # of 256 values: 128 MiB of registers when all are taken

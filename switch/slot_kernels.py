@@ -200,8 +200,8 @@ def receive(
         store8(result + 1, job)
         store32(result + 2, chunk)
         store16(result + 6, index)
-        store8(result + 8, np.int64(registers.e0[version]))
-        store8(result + 9, np.int64(registers.e1[version]))
+        store8(result + 8, int(registers.e0[version]))
+        store8(result + 9, int(registers.e1[version]))
         filled[row] += PREFIX_BYTES
         if has_values:
             copy_swapped(stored, result + PREFIX_BYTES, per_packet)

@@ -225,7 +225,7 @@ def test_stalled_slots_name_who_is_missing() -> None:
 def test_bad_arguments_are_named() -> None:
     with pytest.raises(ValueError, match="a job has 1 to 32 ranks, not 33"):
         Aggregator(job=0, ranks=33, slots=4, values=32)
-    with pytest.raises(ValueError, match="slots must be a power of two .* not 5"):
+    with pytest.raises(ValueError, match=r"slots must be a power of two .* not 5"):
         Aggregator(job=0, ranks=2, slots=5, values=32)
     with pytest.raises(ValueError, match="a job number is 0 to 255, not 256"):
         Aggregator(job=256, ranks=2, slots=4, values=32)

@@ -1,7 +1,7 @@
 """In-network aggregation that anyone can run: the public names.
 
-`Communicator` sums numpy arrays through a wiresum switch and needs no torch. The names for PyTorch (`DDPState`, `ddp_hook`,
-`register`) load it when they are used.
+`Communicator` sums numpy arrays through a wiresum switch and needs no torch. The names for PyTorch (`DDPState`,
+`ddp_hook`, `register`) load it when they are used.
 """
 
 from importlib import import_module

@@ -6,8 +6,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from switch.control import JobStatus
 from switch.dataplane import Counter
+from switch.job_events import JobStatus
 
 _RATES = ("received", "results", "bytes_in", "bytes_out")
 _QUIET = frozenset((*_RATES, "contributions"))

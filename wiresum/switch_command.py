@@ -46,9 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
-    handlers = {
-        number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
     previous = signal.set_wakeup_fd(writer)
     try:
         with SoftwareSwitch(
@@ -62,9 +60,7 @@ def run(args: argparse.Namespace) -> int:
             offload=not args.no_offload,
         ) as switch:
             control, data = switch.control_address, switch.data_address
-            sys.stdout.write(
-                f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}\n"
-            )
+            sys.stdout.write(f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}\n")
             sys.stdout.flush()
             if not switch.offload and not args.no_offload:
                 sys.stderr.write("this kernel has no UDP segmentation or receive offload: slower, otherwise the same\n")
