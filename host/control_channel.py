@@ -4,8 +4,6 @@ import os
 import socket
 from typing import Final, TypeVar
 
-import grpc
-
 from host.control_forks import let_go_in_children
 from host.control_types import SwitchInfo
 from protocol import control_pb2 as pb
@@ -20,6 +18,7 @@ from protocol.control import (
 from protocol.control_pb2_grpc import ControlStub
 from protocol.errors import ClosedError, JoinRefusedError, SwitchLostError, SwitchUnreachableError, WiresumError
 from protocol.packets import Address
+from protocol.quiet_grpc import grpc
 
 CALL_TIMEOUT: Final = 5.0  # seconds for the switch to answer a call that waits for no other worker
 _ERROR_BY_STATUS: Final = {status: error for error, status in STATUS_BY_ERROR.items()}

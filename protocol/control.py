@@ -2,11 +2,10 @@
 
 from typing import Final
 
-import grpc
-
 from protocol.constants import CONTROL_PORT
 from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
 from protocol.packets import Address
+from protocol.quiet_grpc import grpc
 
 PROTOCOL_VERSION: Final = 1  # both ends must have the same; raise it when PROTOCOL.md or control.proto changes meaning
 
@@ -28,7 +27,7 @@ PING_TIMEOUT: Final = 8.0
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),
     ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT * 1000)),
-    ("grpc.http2.ping_timeout_ms", round(PING_TIMEOUT * 1000)),  # gRPC waits for the longer of this and the one above
+    ("grpc.http2.ping_timeout_ms", round(PING_TIMEOUT * 1000)),  # a minute otherwise, and it is this one that counts
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     # By default a peer that pings this often is cut off.

@@ -7,12 +7,11 @@ import threading
 from concurrent.futures import Future
 from typing import Final
 
-import grpc
-
 from protocol.constants import MAX_RANKS
 from protocol.control import CHANNEL_OPTIONS, format_address
 from protocol.control_pb2_grpc import add_ControlServicer_to_server
 from protocol.packets import Address
+from protocol.quiet_grpc import grpc
 from switch.control_service import ControlService
 from switch.dataplane import DataPlane
 from switch.job_events import JobStatus

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, NoReturn, TypeVar
 
-import grpc
-
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, STATUS_BY_ERROR, format_address
 from protocol.control_pb2_grpc import ControlServicer
 from protocol.errors import JoinRefusedError, WiresumError
+from protocol.quiet_grpc import grpc
 from switch.admission import JoinWish
 from switch.dataplane import DataPlane
 from switch.job_events import (
