@@ -1,7 +1,8 @@
 """What every kernel is built from: memory by address, byte order, the consistency hash, lengths and header fields.
 
 Kernels take addresses as plain integers, since one batch crosses tensors of several types and buffers of several
-owners; the caller keeps the arrays alive. Values stand at odd addresses (the prefix has 10 bytes), which the loads here allow.
+owners; the caller keeps the arrays alive. Values stand at odd addresses (the prefix has 10 bytes), which the loads
+here allow.
 """
 
 from collections.abc import Callable
