@@ -4,6 +4,7 @@ import contextlib
 import math
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from host.control_channel import CALL_TIMEOUT, ControlChannel
@@ -17,6 +18,12 @@ from protocol.quiet_grpc import grpc
 _LEAVE_TIMEOUT: Final = 2.0  # seconds for the switch to answer
 _Request = TypeVar("_Request")
 _Reply = TypeVar("_Reply")
+
+
+@dataclass(frozen=True)
+class _Callbacks:
+    on_failure: Callable[[WiresumError], None]
+    explain: Callable[[int], str]
 
 
 class ControlClient:
@@ -46,6 +53,8 @@ class ControlClient:
         self._left = False
         self._failure: WiresumError | None = None  # what ended the job
         self._watcher: threading.Thread | None = None
+        self._callbacks: _Callbacks | None = None
+        self._attached = threading.Event()  # set when there are callbacks, or will never be
 
     def join(
         self, *, job: str, rank: int, world_size: int, udp: Address, values: int, slots: int, timeout: float
@@ -89,7 +98,7 @@ class ControlClient:
             timeout=timeout,
         )
         reply = self._channel.call(self._channel.stub.Join, request, timeout=None)
-        self._membership = Membership(
+        membership = Membership(
             token=reply.membership,
             job=job,
             rank=rank,
@@ -98,12 +107,14 @@ class ControlClient:
             slots=reply.slots,
             values=values,
         )
-        return self._membership
+        self._membership = membership
+        self._live(membership)
+        return membership
 
     def watch(self, *, on_failure: Callable[[WiresumError], None], explain: Callable[[int], str]) -> None:
-        """Opens the stream by which the switch sees that this worker lives; to be called right after `join`.
+        """Says what to do when the job ends, or when another rank asks; to be called after `join`.
 
-        Both functions are called from a thread of this client.
+        Both functions are called from a thread of this client, also for what happened before this call.
 
         Args:
             on_failure: called at most once, with what ended the job: PeerLostError, DisagreementError or
@@ -113,15 +124,11 @@ class ControlClient:
         Raises:
             RuntimeError: the client has not joined, or is watching already.
         """
-        membership = self._check_joined()
-        if self._watcher is not None:
-            raise RuntimeError("this client is watching already")
-        opened = threading.Event()
-        self._watcher = threading.Thread(
-            target=self._watch, args=(membership, on_failure, explain, opened), name="wiresum-watch", daemon=True
-        )
-        self._watcher.start()
-        opened.wait(CALL_TIMEOUT)
+        self._channel.check_usable()
+        if self._membership is None or self._callbacks is not None:
+            raise RuntimeError("watch is to be called once, after join")
+        self._callbacks = _Callbacks(on_failure, explain)
+        self._attached.set()
 
     def stall(self) -> StallReport:
         """Asks the switch why the job does not move on.
@@ -172,6 +179,7 @@ class ControlClient:
             return
         self.leave()
         self._channel.close()
+        self._attached.set()
         if self._watcher is not None and self._watcher is not threading.current_thread():
             self._watcher.join(CALL_TIMEOUT)
 
@@ -194,16 +202,19 @@ class ControlClient:
                 raise self._failure from None
             raise
 
-    def _watch(
-        self,
-        membership: Membership,
-        on_failure: Callable[[WiresumError], None],
-        explain: Callable[[int], str],
-        opened: threading.Event,
-    ) -> None:
+    def _live(self, membership: Membership) -> None:
+        """Opens the stream by which the switch sees that this worker lives."""
+        opened = threading.Event()
+        self._watcher = threading.Thread(
+            target=self._watch, args=(membership, opened), name="wiresum-watch", daemon=True
+        )
+        self._watcher.start()
+        opened.wait(CALL_TIMEOUT)
+
+    def _watch(self, membership: Membership, opened: threading.Event) -> None:
         try:
             events = self._channel.stub.Watch(pb.WatchRequest(membership=membership.token))
-            failure = self._follow(events, membership, explain, opened)
+            failure = self._follow(events, membership, opened)
         except grpc.RpcError as error:
             failure = self._channel.translated(error)
         except ValueError:  # how grpc says that the channel was closed before
@@ -212,16 +223,11 @@ class ControlClient:
             if not self._left:
                 self._failure = failure
         opened.set()
-        if self._failure is not None:
-            on_failure(self._failure)
+        self._attached.wait()
+        if self._failure is not None and self._callbacks is not None:
+            self._callbacks.on_failure(self._failure)
 
-    def _follow(
-        self,
-        events: Iterable[pb.Event],
-        membership: Membership,
-        explain: Callable[[int], str],
-        opened: threading.Event,
-    ) -> WiresumError:
+    def _follow(self, events: Iterable[pb.Event], membership: Membership, opened: threading.Event) -> WiresumError:
         """Reads events up to the one that ends the job."""
         for event in events:
             opened.set()
@@ -235,12 +241,15 @@ class ControlClient:
                 case "goodbye":
                     return SwitchLostError(f"the switch at {self._channel.name} {SHUTTING_DOWN}")
                 case "explain":
-                    self._explain(membership, event.explain.collective, explain)
+                    self._explain(membership, event.explain.collective)
         return SwitchLostError(f"the switch at {self._channel.name} ended job {membership.job!r} without a reason")
 
-    def _explain(self, membership: Membership, collective: int, explain: Callable[[int], str]) -> None:
+    def _explain(self, membership: Membership, collective: int) -> None:
+        self._attached.wait()
+        if self._callbacks is None:  # closed before anyone watched
+            return
         try:
-            account = explain(collective)
+            account = self._callbacks.explain(collective)
         except Exception as error:
             # The others must not wait for it, and their message is where the fault is seen.
             account = f"could not say what it asked for: {error!r}"

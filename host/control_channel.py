@@ -149,7 +149,7 @@ class ControlChannel:
         status, details = _status(error)
         if self._closed:
             return ClosedError(f"the connection to the switch at {self.name} was closed")
-        if status is grpc.StatusCode.UNAVAILABLE:
+        if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             what = SHUTTING_DOWN if details == SHUTTING_DOWN else f"went away: {details}"
             return SwitchLostError(f"the switch at {self.name} {what}")
         if status in _ERROR_BY_STATUS:

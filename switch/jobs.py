@@ -21,6 +21,7 @@ from protocol.control import SHUTTING_DOWN, format_address
 from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
 from switch.admission import JoinWish, SlotBudget, check_against, check_alone
 from switch.dataplane import JobSpec, StalledSlot
+from switch.inquiry import INQUIRY_SECONDS, Inquiry
 from switch.job_events import (
     Disagreement,
     Effect,
@@ -40,7 +41,6 @@ from switch.job_events import (
 )
 
 WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
-INQUIRY_SECONDS: Final = 2.0  # in which each rank must give its account of a disputed collective
 
 
 class State(Enum):
@@ -73,9 +73,7 @@ class _Job:
     slots: int = 0
     members: dict[int, _Member] = field(default_factory=dict)
     notes: dict[int, str] = field(default_factory=dict)  # why a rank that came is not here, while waiting
-    collective: int | None = None  # the one that ranks disagree about
-    accounts: dict[int, str] = field(default_factory=dict)
-    inquiry_ends: float | None = None
+    inquiry: Inquiry | None = None
 
     @property
     def active(self) -> list[_Member]:
@@ -146,11 +144,12 @@ class JobTable:
         """
         check_alone(wish, self.max_ranks, self.values_supported)
         job = self._whole.get(wish.job)
+        present = [] if job is None else [member.wish for member in job.active]
         try:
             if job is not None:
-                check_against(wish, [member.wish for member in job.active], job.state is not State.WAITING)
+                check_against(wish, present, running=job.state is not State.WAITING)
             self._check_address(wish)
-            self.budget.check(wish.job, wish.slots or 1, wish.values)
+            self.budget.check(wish.job, _granted([*present, wish]) or 1, wish.values)
         except JoinRefusedError as error:
             if job is not None and wish.rank not in job.members and wish.rank < job.world_size:
                 job.notes[wish.rank] = f"refused: {error}"
@@ -193,8 +192,7 @@ class JobTable:
                 )
 
     def _complete(self, job: _Job) -> None:
-        wishes = [member.wish.slots for member in job.active if member.wish.slots]
-        slots = min(wishes) if wishes else self.budget.default(job.values)
+        slots = _granted(member.wish for member in job.active) or self.budget.default(job.values)
         try:
             self.budget.check(job.name, slots, job.values)
             number = self._free_number(job.name)
@@ -250,7 +248,7 @@ class JobTable:
             del self._whole[job.name]
         if not job.active:
             self._drop(job)
-        elif job.collective is not None:
+        else:
             self._conclude(job)
 
     def gone(self, membership: int) -> None:
@@ -334,8 +332,8 @@ class JobTable:
         if membership not in self._members:
             return
         job, member = self._members[membership]
-        if job.collective is None:
-            job.collective, job.inquiry_ends = collective, now + INQUIRY_SECONDS
+        if job.inquiry is None:
+            job.inquiry = Inquiry(collective=collective, ends=now + INQUIRY_SECONDS)
             self._effects.extend(
                 Tell(other.membership, Explain(collective)) for other in job.active if other is not member
             )
@@ -346,28 +344,25 @@ class JobTable:
         if membership not in self._members:
             return
         job, member = self._members[membership]
-        if job.collective == collective:
-            job.accounts[member.wish.rank] = account
+        if job.inquiry is not None and job.inquiry.collective == collective:
+            job.inquiry.accounts[member.wish.rank] = account
             self._conclude(job)
 
     def _conclude(self, job: _Job, *, late: bool = False) -> None:
-        if not late and any(member.wish.rank not in job.accounts for member in job.active):
+        """Ends a job that is under inquiry, if all ranks have spoken or it is too late for them to."""
+        if job.inquiry is None:
             return
-        ranks_by_account: dict[str, list[int]] = {}
-        for rank, member in sorted(job.members.items()):
-            silent = "has left the job" if member.left else f"did not answer within {INQUIRY_SECONDS:g} s"
-            ranks_by_account.setdefault(job.accounts.get(rank, silent), []).append(rank)
-        lines = [f"ranks of job {job.name!r} disagree about collective #{job.collective}:"]
-        for account, ranks in ranks_by_account.items():
-            lines.append(f"  rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks))}: {account}")
-        self._end(job, Disagreement("\n".join(lines)))
+        if late or all(member.wish.rank in job.inquiry.accounts for member in job.active):
+            left = {rank: member.left for rank, member in job.members.items()}
+            self._end(job, Disagreement(job.inquiry.describe(job.name, left)))
 
     # Time
 
     def next_deadline(self) -> float | None:
         """When `expire` has something to do; None: nothing is pending."""
-        times = [job.inquiry_ends for job in self._jobs] + [member.deadline for _, member in self._members.values()]
-        return min((time for time in times if time is not None), default=None)
+        times = [job.inquiry.ends for job in self._jobs if job.inquiry is not None]
+        times += [member.deadline for _, member in self._members.values() if member.deadline is not None]
+        return min(times, default=None)
 
     def expire(self, now: float) -> None:
         """Lets deadlines pass."""
@@ -380,7 +375,7 @@ class JobTable:
                 del self._members[membership]
                 self._lose(job, member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
         for job in list(self._jobs):
-            if job.inquiry_ends is not None and job.inquiry_ends <= now:
+            if job.inquiry is not None and job.inquiry.ends <= now:
                 self._conclude(job, late=True)
 
     def _give_up(self, job: _Job, member: _Member) -> None:
@@ -397,3 +392,8 @@ class JobTable:
         job.notes[member.wish.rank] = f"was here, gave up after {member.wish.timeout:g} s"
         if not job.members:
             self._drop(job)
+
+
+def _granted(wishes: Iterable[JoinWish]) -> int:
+    """The smallest pool that anyone asked for; 0: nobody asked for one in particular."""
+    return min((wish.slots for wish in wishes if wish.slots), default=0)

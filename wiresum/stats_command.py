@@ -56,8 +56,8 @@ def _tables(report: SwitchReport) -> Iterator[RenderableType]:
         jobs = Table("job", "number", "state", "ranks", "slots", "values")
         for job in report.jobs:
             ranks = f"{len(job.joined)} of {job.world_size}"
-            number = "" if job.number is None else str(job.number)
-            jobs.add_row(job.name, number, job.state, ranks, str(job.slots or ""), str(job.values))
+            known = "" if job.number is None else str(job.number)
+            jobs.add_row(job.name, known, job.state, ranks, str(job.slots or ""), str(job.values))
         yield jobs
 
     of_jobs: dict[tuple[str, int | None], list[CounterRow]] = {}
@@ -83,6 +83,8 @@ def _rank_table(title: str, ranks: list[int], counters: list[CounterRow]) -> Tab
     for rank in ranks:
         table.add_column("job" if rank < 0 else f"rank {rank}", justify="right")
     values = {(c.name, -1 if c.rank is None else c.rank): c.value for c in counters}
-    for name in dict.fromkeys(counter.name for counter in counters if counter.value):
-        table.add_row(name, *(f"{values.get((name, rank), 0):,}" for rank in ranks))
+    busy = {counter.name for counter in counters if counter.value}
+    for name in dict.fromkeys(counter.name for counter in counters):
+        if name in busy:
+            table.add_row(name, *(f"{values.get((name, rank), 0):,}" for rank in ranks))
     return table
