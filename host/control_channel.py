@@ -21,7 +21,7 @@ from protocol.packets import Address
 from protocol.quiet_grpc import grpc
 
 CALL_TIMEOUT: Final = 5.0  # seconds for the switch to answer a call that waits for no other worker
-_ERROR_BY_STATUS: Final = {status: error for error, status in STATUS_BY_ERROR.items()}
+_ERROR_BY_STATUS: Final = {grpc.StatusCode[name]: error for error, name in STATUS_BY_ERROR.items()}
 _CLIENT_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),

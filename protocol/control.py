@@ -5,16 +5,15 @@ from typing import Final
 from protocol.constants import CONTROL_PORT
 from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
 from protocol.packets import Address
-from protocol.quiet_grpc import grpc
 
 PROTOCOL_VERSION: Final = 1  # both ends must have the same; raise it when PROTOCOL.md or control.proto changes meaning
 
-# How the switch's errors travel as a gRPC status, whose details are the text.
-STATUS_BY_ERROR: Final[dict[type[WiresumError], grpc.StatusCode]] = {
-    JoinRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
-    JoinTimeoutError: grpc.StatusCode.DEADLINE_EXCEEDED,
-    PeerLostError: grpc.StatusCode.ABORTED,
-    SwitchLostError: grpc.StatusCode.UNAVAILABLE,
+# Names of the gRPC status as which the switch's errors travel; the details of the status are the text.
+STATUS_BY_ERROR: Final[dict[type[WiresumError], str]] = {
+    JoinRefusedError: "FAILED_PRECONDITION",
+    JoinTimeoutError: "DEADLINE_EXCEEDED",
+    PeerLostError: "ABORTED",
+    SwitchLostError: "UNAVAILABLE",
 }
 SHUTTING_DOWN: Final = "is shutting down"  # details of an UNAVAILABLE that the switch itself sent
 

@@ -321,7 +321,7 @@ def _message(event: Event) -> pb.Event:
 
 
 async def _abort(context: Any, error: WiresumError) -> NoReturn:
-    await context.abort(STATUS_BY_ERROR.get(type(error), grpc.StatusCode.ABORTED), str(error))
+    await context.abort(grpc.StatusCode[STATUS_BY_ERROR.get(type(error), "ABORTED")], str(error))
     raise AssertionError("abort raises")
 
 

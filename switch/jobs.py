@@ -1,19 +1,12 @@
 """Jobs from their first joiner to their last leaver, without sockets, threads or clocks.
 
 All state changes of a job are in this file. A method takes what happened and the time in seconds, and queues effects
-that the caller carries out. A job goes through three states:
-
-- waiting: some ranks have joined. Nothing is reserved yet.
-- installing: all ranks have joined; number and slots are taken, and the data plane is being told.
-- running: every rank's join was answered. Each rank keeps a watch open until it leaves.
-
-A rank that goes without leaving ends a job; so does a disagreement. Name, number and slots are free from then on.
+that the caller carries out. A rank that goes without leaving ends a job, and so does a disagreement. Name, number and
+slots are free from then on.
 """
 
 import secrets
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from protocol.constants import MAX_JOBS, MAX_RANKS
@@ -39,45 +32,9 @@ from switch.job_events import (
     RunningJob,
     Tell,
 )
+from switch.job_state import Job, Member, State
 
 WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
-
-
-class State(Enum):
-    """Of a job, see above; the value is for people."""
-
-    WAITING = "waiting"
-    INSTALLING = "installing"
-    RUNNING = "running"
-
-
-@dataclass(kw_only=True)
-class _Member:
-    membership: int
-    wish: JoinWish
-    deadline: float | None  # of the rendezvous, then of the opening of the watch
-    left: bool = False
-
-    @property
-    def name(self) -> str:
-        return f"rank {self.wish.rank} ({format_address(self.wish.address)})"
-
-
-@dataclass(kw_only=True)
-class _Job:
-    name: str
-    world_size: int
-    values: int
-    state: State = State.WAITING
-    number: int | None = None
-    slots: int = 0
-    members: dict[int, _Member] = field(default_factory=dict)
-    notes: dict[int, str] = field(default_factory=dict)  # why a rank that came is not here, while waiting
-    inquiry: Inquiry | None = None
-
-    @property
-    def active(self) -> list[_Member]:
-        return [member for _, member in sorted(self.members.items()) if not member.left]
 
 
 class JobTable:
@@ -94,9 +51,9 @@ class JobTable:
         self.values_supported = values_supported
         self.budget = SlotBudget(total_slots)
         self._effects: list[Effect] = []
-        self._jobs: list[_Job] = []
-        self._whole: dict[str, _Job] = {}  # jobs that no rank has left yet: they own their name
-        self._members: dict[int, tuple[_Job, _Member]] = {}  # by membership; ranks that have left are not in it
+        self._jobs: list[Job] = []
+        self._whole: dict[str, Job] = {}  # jobs that no rank has left yet: they own their name
+        self._members: dict[int, tuple[Job, Member]] = {}  # by membership; ranks that have left are not in it
         self._next_number = 0
 
     def effects(self) -> list[Effect]:
@@ -106,30 +63,12 @@ class JobTable:
 
     def status(self) -> list[JobStatus]:
         """All jobs, the oldest first."""
-        return [
-            JobStatus(
-                name=job.name,
-                number=job.number,
-                world_size=job.world_size,
-                joined=tuple(member.wish.rank for member in job.active),
-                slots=job.slots,
-                values=job.values,
-                state=job.state.value,
-            )
-            for job in self._jobs
-        ]
+        return [job.status() for job in self._jobs]
 
     def running(self, membership: int) -> RunningJob | None:
         """The job of a membership, from the moment that all ranks have joined until it is over."""
         job, _ = self._members.get(membership, (None, None))
-        if job is None or job.number is None:
-            return None
-        members = [member for _, member in sorted(job.members.items())]
-        return RunningJob(
-            number=job.number,
-            workers=tuple(member.wish.address for member in members),
-            left=frozenset(member.wish.rank for member in members if member.left),
-        )
+        return None if job is None else job.running()
 
     # Joining
 
@@ -155,10 +94,10 @@ class JobTable:
                 job.notes[wish.rank] = f"refused: {error}"
             raise
         if job is None:
-            job = _Job(name=wish.job, world_size=wish.world_size, values=wish.values)
+            job = Job(name=wish.job, world_size=wish.world_size, values=wish.values)
             self._jobs.append(job)
             self._whole[job.name] = job
-        member = _Member(membership=secrets.randbits(64), wish=wish, deadline=now + wish.timeout)
+        member = Member(membership=secrets.randbits(64), wish=wish, deadline=now + wish.timeout)
         job.members[wish.rank] = member
         job.notes.pop(wish.rank, None)
         self._members[member.membership] = (job, member)
@@ -191,7 +130,7 @@ class JobTable:
                     f"belongs to rank {member.wish.rank} of job {job.name!r}"
                 )
 
-    def _complete(self, job: _Job) -> None:
+    def _complete(self, job: Job) -> None:
         slots = _granted(member.wish for member in job.active) or self.budget.default(job.values)
         try:
             self.budget.check(job.name, slots, job.values)
@@ -220,7 +159,7 @@ class JobTable:
                 return number
         raise JoinRefusedError(f"no job number is free for job {name!r}: the switch already serves {MAX_JOBS} jobs")
 
-    def _fail_joins(self, job: _Job, error: WiresumError) -> None:
+    def _fail_joins(self, job: Job, error: WiresumError) -> None:
         self._effects.extend(JoinFailed(member.membership, error) for member in job.active)
 
     # Leaving and dying
@@ -290,7 +229,7 @@ class JobTable:
                 self._drop(job)
                 self._fail_joins(job, SwitchLostError(SHUTTING_DOWN))
 
-    def _lose(self, job: _Job, member: _Member, how: str) -> None:
+    def _lose(self, job: Job, member: Member, how: str) -> None:
         if job.state is State.WAITING:
             del job.members[member.wish.rank]
             job.notes[member.wish.rank] = f"{how} while waiting, was at {format_address(member.wish.address)}"
@@ -305,11 +244,11 @@ class JobTable:
         else:
             self._end(job, PeerLost(member.wish.rank, format_address(member.wish.address), text))
 
-    def _end(self, job: _Job, event: Event) -> None:
+    def _end(self, job: Job, event: Event) -> None:
         self._drop(job)
         self._effects.extend(Tell(member.membership, event) for member in job.active)
 
-    def _drop(self, job: _Job) -> None:
+    def _drop(self, job: Job) -> None:
         self._jobs.remove(job)
         if self._whole.get(job.name) is job:
             del self._whole[job.name]
@@ -319,7 +258,7 @@ class JobTable:
             self.budget.give_back(job.number)
             self._effects.append(Remove(job.number))
 
-    def _find(self, number: int) -> _Job | None:
+    def _find(self, number: int) -> Job | None:
         return next((job for job in self._jobs if job.number == number), None)
 
     # Disagreement
@@ -348,7 +287,7 @@ class JobTable:
             job.inquiry.accounts[member.wish.rank] = account
             self._conclude(job)
 
-    def _conclude(self, job: _Job, *, late: bool = False) -> None:
+    def _conclude(self, job: Job, *, late: bool = False) -> None:
         """Ends a job that is under inquiry, if all ranks have spoken or it is too late for them to."""
         if job.inquiry is None:
             return
@@ -378,7 +317,7 @@ class JobTable:
             if job.inquiry is not None and job.inquiry.ends <= now:
                 self._conclude(job, late=True)
 
-    def _give_up(self, job: _Job, member: _Member) -> None:
+    def _give_up(self, job: Job, member: Member) -> None:
         here = len(job.members)
         absent = sorted(set(range(job.world_size)) - set(job.members), key=lambda rank: (rank in job.notes, rank))
         names = [f"rank {rank}" + (f" ({job.notes[rank]})" if rank in job.notes else "") for rank in absent]
