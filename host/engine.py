@@ -18,6 +18,7 @@ from protocol.faults import FaultInjector
 from protocol.packets import PacketBatch
 
 _POLL_LIMIT = 1.0  # the longest time that a driver sleeps, seconds
+_EXPIRY_CHECK_SECONDS = 0.01
 _INQUIRY_SECONDS = 10.0  # for the ranks' accounts of a disagreement to come together
 
 
@@ -262,23 +263,25 @@ class Engine:
 
     def _drive(self, handle: Handle | None, until: float | None) -> None:
         """Moves packets until the handle is done, or, without one, until nothing is under way."""
+        worker, udp, lock = self._worker, self._udp, self._lock
+        expiry_check = 0.0
         try:
             while self._failure is None and not (handle is not None and handle.done()):
+                received = udp.receive()
                 now = time.monotonic()
                 if until is not None and now >= until:
                     return
-                with self._lock:
-                    if not self._worker.busy:
-                        return
+                if received is not None:
+                    self._take(received[0], now)
                 self._flush(now)
-                self._settle(now)
-                if (handle is not None and handle.done()) or self._failure is not None:
-                    return
-                received = self._udp.receive()
+                if worker.has_news or now >= expiry_check:
+                    self._settle(now)
+                    expiry_check = now + _EXPIRY_CHECK_SECONDS
+                with lock:
+                    if not worker.busy:
+                        return
                 if received is None:
                     self._sleep(until)
-                else:
-                    self._take(received[0], time.monotonic())
         except BaseException as error:
             # A driver that dies in silence would leave every other waiter to its time-out.
             self.fail(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
@@ -286,10 +289,10 @@ class Engine:
                 raise
 
     def _take(self, batch: PacketBatch, now: float) -> None:
-        self.bytes_received += batch.data.size
+        self.bytes_received += batch.size
         if self._inbound is not None:
             batch = self._inbound.apply(batch, now, flow=self._flow)
-        if batch.data.size:
+        if batch.size:
             with self._lock:
                 self._worker.receive(batch, now)
 
@@ -302,23 +305,23 @@ class Engine:
         if self._outbound is not None:
             for _, batch in self._outbound.due(now):
                 self._send(batch)
-        while True:
+        while self._worker.has_packets:
             with self._lock:
                 batch_out = self._worker.packets(now)
             if batch_out is None:
                 return
             if self._outbound is not None:
                 batch_out = self._outbound.apply(batch_out, now, flow=self._flow)
-            if batch_out.data.size:
+            if batch_out.size:
                 self._send(batch_out)
 
     def _send(self, batch: PacketBatch) -> None:
-        self.bytes_sent += batch.data.size
+        self.bytes_sent += batch.size
         while True:
             left = self._udp.send(batch)
             if not left or self._failure is not None:
                 return
-            batch = PacketBatch(batch.data[-left:], batch.segment)
+            batch = PacketBatch(batch.view[-left:], batch.address + batch.size - left, batch.segment)
             waiter = select.poll()
             waiter.register(self._udp.fileno(), select.POLLOUT)
             waiter.register(self._wake, select.POLLIN)

@@ -75,7 +75,7 @@ class Worker:
         self.slots, self.values = slots, values
         self._packet = packet_bytes(values)
         self._batch = max(1, min(MAX_BATCH_BYTES // self._packet, 63))
-        self._scratch = np.zeros(2 * values, np.float32)
+        self._scratch = np.zeros(values, np.float32)
         self._state = np.zeros(1, kernels.STATE)
         state = self._record = self._state[0]
         state["job"] = job
@@ -96,12 +96,23 @@ class Worker:
         self._flights["chunk"] = first_chunk + np.arange(slots) - slots
         self._flights["done"] = 1
         self._queue = np.zeros(slots, np.int64)
-        self._out: npt.NDArray[np.uint8] = np.zeros(self._batch * self._packet, np.uint8)
         self._table = np.zeros(16, kernels.TENSOR)
+        state["slots"] = slots
+        state["flights"] = self._flights.ctypes.data
+        state["queue"] = self._queue.ctypes.data
+        state["table"] = self._table.ctypes.data
+        self._address: int = self._state.ctypes.data
+        self._out: npt.NDArray[np.uint8] = np.zeros(self._batch * self._packet, np.uint8)
+        self._out_view = memoryview(self._out)
+        self._out_address: int = self._out.ctypes.data
         self._tensors: list[Tensor] = []
         self._next_chunk = first_chunk
         self._collectives = 0
+        # What the kernels said last; reading it from the record would cost as much as a kernel.
+        self._queued = 0
+        self._finished = 0
         self._finished_seen = 0
+        self._disagreed = -1
 
     @property
     def busy(self) -> bool:
@@ -136,6 +147,7 @@ class Worker:
         index = len(self._tensors)
         if index == self._table.size:
             self._table = np.concatenate([self._table, np.zeros(index, kernels.TENSOR)])
+            self._record["table"] = self._table.ctypes.data
         self._table[index] = (
             self._next_chunk,
             lead,
@@ -152,7 +164,7 @@ class Worker:
         self._tensors.append(tensor)
         self._next_chunk += lead + blocks
         self._record["tensors"] = len(self._tensors)
-        kernels.submit(self._record, self._flights, self._queue, self._table, index)
+        self._queued = kernels.submit(self._address, index)
 
     def skip(self, tensor: Tensor) -> None:
         """Counts a collective that takes no chunks, as an empty tensor, so that numbers stay the same on all ranks."""
@@ -162,32 +174,36 @@ class Worker:
     @property
     def has_packets(self) -> bool:
         """Whether packets are queued for sending."""
-        return bool(self._record["queue_length"])
+        return self._queued > 0
 
     def packets(self, now: float) -> PacketBatch | None:
         """The next packets to send at `now`, or None; a view that the next call overwrites."""
-        if not self._record["queue_length"]:
+        if not self._queued:
             return None
-        size, segment = kernels.send(self._record, self._flights, self._queue, self._table, self._out, self._batch, now)
-        return PacketBatch(self._out[:size], segment) if size else None
+        size, segment, self._queued = kernels.send(self._address, self._out_address, self._batch, now)
+        return PacketBatch(self._out_view[:size], self._out_address, segment) if size else None
 
     def receive(self, batch: PacketBatch, now: float) -> None:
         """Takes a batch of results."""
-        data = batch.data
-        kernels.receive(
-            self._record, self._flights, self._queue, self._table, data.ctypes.data, data.size, batch.segment, now
+        self._queued, self._finished, self._disagreed = kernels.receive(
+            self._address, batch.address, batch.size, batch.segment, now
         )
 
     def handle_timer(self, now: float) -> None:
         """Queues what has been without an answer for too long; call it when no more results wait to be received."""
         if now >= self.deadline:
-            kernels.find_lost(self._record, self._flights, self._queue, now, True)
+            self._queued = kernels.handle_timer(self._address, now)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `finished` or `disagreement` has something new to say."""
+        return self._finished != self._finished_seen or self._disagreed >= 0
 
     def finished(self) -> list[Tensor]:
         """Tensors that were completed since the last call, in order of the stream."""
-        if self._record["finished"] == self._finished_seen:
+        if self._finished == self._finished_seen:
             return []
-        self._finished_seen = int(self._record["finished"])
+        self._finished_seen = self._finished
         count = len(self._tensors)
         keep = self._table["left"][:count] > 0
         done = [t for t, kept in zip(self._tensors, keep, strict=True) if not kept]
@@ -198,8 +214,7 @@ class Worker:
 
     def disagreement(self) -> Tensor | None:
         """The tensor for which another rank asked for something else, if that was seen."""
-        index = int(self._record["disagreed"])
-        return self._tensors[index] if 0 <= index < len(self._tensors) else None
+        return self._tensors[self._disagreed] if 0 <= self._disagreed < len(self._tensors) else None
 
     def statistics(self) -> dict[str, float]:
         """Counters of packets, and the estimates of the round trip in seconds."""

@@ -8,6 +8,7 @@ they do.
 from typing import Any
 
 import numpy as np
+from numba import carray
 
 from host.quantizer_kernels import (
     FLOAT32,
@@ -20,7 +21,7 @@ from host.quantizer_kernels import (
 )
 from protocol.constants import EXPONENT_ZERO, MSG_EXPONENTS, MSG_VALUES, PREFIX_BYTES, VALUE_BYTES, VERSION_BIT, DType
 from protocol.jit import kernel
-from protocol.kernels import consistency, load8, load16, load32, load_signed8, store8, store16, store32
+from protocol.kernels import consistency, load8, load16, load32, load_signed8, pointer, store8, store16, store32
 
 LAST_FLOAT = int(DType.BFLOAT16)
 
@@ -54,7 +55,7 @@ TENSOR = np.dtype(
     align=True,
 )
 
-# The rest of a worker's state, one record.
+# The rest of a worker's state, one record; kernels are given its address, which costs less than arrays.
 STATE = np.dtype(
     [
         ("job", "i8"),
@@ -62,7 +63,11 @@ STATE = np.dtype(
         ("headroom", "i8"),
         ("size", "i8"),
         ("values", "i8"),
-        ("scratch", "i8"),  # address of float32, shape (2 * values,)
+        ("slots", "i8"),
+        ("flights", "i8"),  # address of FLIGHT, shape (slots,)
+        ("queue", "i8"),  # address of int64, shape (slots,): slots to send from, a ring
+        ("table", "i8"),  # address of TENSOR, in order of their chunks
+        ("scratch", "i8"),  # address of float32, shape (values,)
         ("tensors", "i8"),  # how many tensors are in the stream
         ("outstanding", "i8"),  # chunks in flight or queued
         ("queue_head", "i8"),
@@ -142,12 +147,29 @@ def push(state: Any, flights: Any, queue: Any, slot: int) -> None:
 
 
 @kernel
-def submit(state: Any, flights: Any, queue: Any, tensors: Any, index: int) -> None:
-    """Queues the chunks of a tensor that just joined the stream and need not wait for a result."""
+def open_state(worker: int) -> tuple[Any, Any, Any, Any]:
+    """The state (an array of one), flights, queue and tensors of the worker whose STATE stands at that address."""
+    states = carray(pointer(worker), (1,), STATE)
+    state = states[0]
+    flights = carray(pointer(state.flights), (state.slots,), FLIGHT)
+    queue = carray(pointer(state.queue), (state.slots,), np.int64)
+    return states, flights, queue, carray(pointer(state.table), (state.tensors,), TENSOR)
+
+
+@kernel
+def submit(worker: int, index: int) -> int:
+    """Queues the chunks of a tensor that just joined the stream and need not wait for a result.
+
+    Returns:
+        how many packets are queued.
+    """
+    states, flights, queue, tensors = open_state(worker)
+    state = states[0]
     tensor = tensors[index]
     ready = tensor.lead or tensor.blocks
     for chunk in range(tensor.first, tensor.first + min(ready, flights.shape[0])):
         enqueue(state, flights, queue, tensor, chunk)
+    return int(state.queue_length)
 
 
 @kernel
@@ -207,16 +229,17 @@ def store_block(state: Any, tensor: Any, block: int, exponent: int, source: int)
 
 
 @kernel
-def send(state: Any, flights: Any, queue: Any, tensors: Any, out: Any, room: int, now: float) -> tuple[int, int]:
-    """Writes up to `room` queued packets of one size back to back into `out`, a uint8 buffer.
+def send(worker: int, base: int, room: int, now: float) -> tuple[int, int, int]:
+    """Writes up to `room` queued packets of one size back to back at the address `base`.
 
     Returns:
-        bytes written, bytes of each packet; (0, 0) when nothing is queued.
+        bytes written, bytes of each packet, packets still queued.
     """
+    states, flights, queue, tensors = open_state(worker)
+    state = states[0]
     slots = flights.shape[0]
     filled = 0
     segment = 0
-    base = out.ctypes.data
     while state.queue_length > 0 and room > 0:
         slot = queue[state.queue_head & (queue.shape[0] - 1)]
         flight = flights[slot]
@@ -261,14 +284,18 @@ def send(state: Any, flights: Any, queue: Any, tensors: Any, out: Any, room: int
         state.packets_sent += 1
         flight.tries += 1
         state.deadline = min(state.deadline, max(time_out(state, flight), state.quiet_until))
-    return filled, segment
+    return filled, segment, int(state.queue_length)
 
 
 @kernel
-def receive(
-    state: Any, flights: Any, queue: Any, tensors: Any, data: int, length: int, segment: int, now: float
-) -> None:
-    """Takes a batch of results and queues the chunks that may go out now."""
+def receive(worker: int, data: int, length: int, segment: int, now: float) -> tuple[int, int, int]:
+    """Takes a batch of results and queues the chunks that may go out now.
+
+    Returns:
+        packets queued, tensors finished so far, index of a tensor that ranks disagree about or -1.
+    """
+    states, flights, queue, tensors = open_state(worker)
+    state = states[0]
     slots = flights.shape[0]
     for start in range(0, length, segment):
         packet = data + start
@@ -330,6 +357,16 @@ def receive(
             if after >= 0:
                 enqueue(state, flights, queue, tensors[after], chunk + slots)
     find_lost(state, flights, queue, now, False)
+    return int(state.queue_length), int(state.finished), int(state.disagreed)
+
+
+@kernel
+def handle_timer(worker: int, now: float) -> int:
+    """Queues what has waited for too long; returns how many packets are queued."""
+    states, flights, queue, _ = open_state(worker)
+    state = states[0]
+    find_lost(state, flights, queue, now, True)
+    return int(state.queue_length)
 
 
 @kernel

@@ -32,7 +32,6 @@ CHANNEL_OPTIONS: Final = (
     # By default a peer that pings this often is cut off.
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", round(PING_INTERVAL * 500)),
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", round(PING_INTERVAL * 500)),
 )
 
 
@@ -42,8 +41,8 @@ def format_address(address: Address) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def parse_address(text: str, *, default_port: int = CONTROL_PORT) -> Address:
-    """Reads `host`, `host:port` or `[IPv6 address]:port`.
+def parse_address(text: str) -> Address:
+    """Reads `host`, `host:port` or `[IPv6 address]:port`; without a port it is 50099.
 
     Raises:
         ValueError: the text is none of these, or the port is not from 1 to 65535.
@@ -57,7 +56,7 @@ def parse_address(text: str, *, default_port: int = CONTROL_PORT) -> Address:
         well_formed = ":" not in port and "[" not in host
     number = int(port) if port.isascii() and port.isdigit() else 0
     if not colon and not port:
-        number = default_port
+        number = CONTROL_PORT
     if not host or not well_formed or any(c.isspace() or c == "/" for c in host) or not 0 < number < 65536:
         raise ValueError(f"the switch's address must be HOST or HOST:PORT, with a port from 1 to 65535, not {text!r}")
     return host, number

@@ -22,6 +22,7 @@ _MEMINFO_DROPS: Final = 8  # index in what SO_MEMINFO returns
 _BUFFER_BYTES: Final = 8 << 20
 _RECEIVE_BYTES: Final = 1 << 16
 _ANCILLARY: Final = socket.CMSG_SPACE(4)
+_TRUNCATED: Final = int(socket.MSG_TRUNC)  # as a plain number: socket.MsgFlag takes microseconds
 
 # A batch that this route cannot take as one: a segment above the MTU, a device without checksum offload.
 _NO_OFFLOAD: Final = (errno.EINVAL, errno.EMSGSIZE, errno.EIO, errno.ENOTSUP)
@@ -47,7 +48,9 @@ class DatagramSocket:
         self.unsent = 0  # packets that the kernel would not take
         self._segment = 0
         self._buffer = np.zeros(_RECEIVE_BYTES, np.uint8)
-        self._view = [memoryview(self._buffer.data)]
+        self._view = memoryview(self._buffer)
+        self._views = [self._view]
+        self._address: int = self._buffer.ctypes.data
         try:
             if share:
                 self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -112,25 +115,21 @@ class DatagramSocket:
             bytes that were left when the kernel had no more room; 0 when all is sent. Packets that it refuses for
             another reason are lost, as on a wire, and counted in `unsent`.
         """
-        data = batch.data
-        most = min(MAX_SEGMENTS, MAX_DATAGRAM // batch.segment) * batch.segment
-        if self.can_segment and data.size > most:
-            for start in range(0, data.size, most):
-                left = self.send(PacketBatch(data[start : start + most], batch.segment), peer)
-                if left:
-                    return left + max(0, int(data.size) - start - most)
-            return 0
-        if self.can_segment and data.size > batch.segment:
+        size, segment = batch.size, batch.segment
+        if self.can_segment and size > segment:
+            most = min(MAX_SEGMENTS, MAX_DATAGRAM // segment) * segment
+            if size > most:
+                return self._send_parts(batch, most, peer)
             try:
-                if self._segment != batch.segment:
-                    self.socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, batch.segment)
-                    self._segment = batch.segment
+                if self._segment != segment:
+                    self.socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, segment)
+                    self._segment = segment
                 if peer is None:
-                    self.socket.send(data.data)
+                    self.socket.send(batch.view)
                 else:
-                    self.socket.sendto(data.data, peer)
+                    self.socket.sendto(batch.view, peer)
             except BlockingIOError:
-                return int(data.size)
+                return size
             except OSError as error:
                 if error.errno in _PEER_TROUBLE or error.errno == errno.ENOBUFS:
                     self.unsent += len(batch)
@@ -144,17 +143,24 @@ class DatagramSocket:
                 return 0
         return self._send_each(batch, peer)
 
+    def _send_parts(self, batch: PacketBatch, most: int, peer: Address | None) -> int:
+        for start in range(0, batch.size, most):
+            part = PacketBatch(batch.view[start : start + most], batch.address + start, batch.segment)
+            left = self.send(part, peer)
+            if left:
+                return left + max(0, batch.size - start - most)
+        return 0
+
     def _send_each(self, batch: PacketBatch, peer: Address | None) -> int:
-        view = batch.data.data
-        for start in range(0, batch.data.size, batch.segment):
-            packet = view[start : start + batch.segment]
+        for start in range(0, batch.size, batch.segment):
+            packet = batch.view[start : start + batch.segment]
             try:
                 if peer is None:
                     self.socket.send(packet)
                 else:
                     self.socket.sendto(packet, peer)
             except BlockingIOError:
-                return int(batch.data.size) - start
+                return batch.size - start
             except OSError as error:
                 if error.errno not in _PEER_TROUBLE and error.errno not in (errno.ENOBUFS, errno.EMSGSIZE):
                     raise
@@ -165,18 +171,18 @@ class DatagramSocket:
         """The next batch of one sender, or None if nothing is there; a view that the next call overwrites."""
         while True:
             try:
-                size, ancillary, flags, source = self.socket.recvmsg_into(self._view, _ANCILLARY)
+                size, ancillary, flags, source = self.socket.recvmsg_into(self._views, _ANCILLARY)
             except BlockingIOError:
                 return None
             except OSError as error:
                 if error.errno in _PEER_TROUBLE:
                     continue  # an earlier send's error; nothing was received
                 raise
-            if flags & socket.MSG_TRUNC:
+            if flags & _TRUNCATED:
                 self.truncated += 1
                 continue
             segment = int.from_bytes(ancillary[0][2], sys.byteorder) if ancillary else size
-            return PacketBatch(self._buffer[:size], segment or 1), source
+            return PacketBatch(self._view[:size], self._address, segment or 1), source
 
     def close(self) -> None:
         """Closes the socket."""

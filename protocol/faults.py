@@ -180,7 +180,7 @@ class FaultInjector:
             fates[last] ^= DUPLICATED
         out = np.empty(2 * data.size if self.rates.duplicate else data.size, np.uint8)
         used = copy_going_on(data, segment, fates, keys, out)
-        return PacketBatch(out[:used], segment)
+        return PacketBatch.of(out[:used], segment)
 
     def due(self, now: float) -> list[tuple[int, PacketBatch]]:
         """The packets whose wait is over, with their flows, each once, in the order of their times within a flow."""

@@ -39,26 +39,42 @@ PREFIX = np.dtype(
 assert PREFIX.itemsize == PREFIX_BYTES
 
 
-@dataclass(frozen=True, slots=True)
 class PacketBatch:
-    """Packets of one size, back to back.
+    """Packets of one size, back to back. Treat it as immutable; one is made for every call into the kernel.
 
     Attributes:
-        data: uint8, shape (bytes of all packets,).
+        view: the packets' bytes.
+        address: where they stand in memory, for compiled code.
         segment: bytes of every packet but the last, which may have fewer.
+        size: bytes of all packets.
     """
 
-    data: Bytes
-    segment: int
+    __slots__ = ("address", "segment", "size", "view")
+
+    def __init__(self, view: memoryview, address: int, segment: int) -> None:
+        self.view = view
+        self.address = address
+        self.segment = segment
+        self.size = len(view)
+
+    @classmethod
+    def of(cls, data: Bytes, segment: int) -> "PacketBatch":
+        """A batch of the packets in a contiguous uint8 array."""
+        return cls(memoryview(data), data.ctypes.data, segment)
+
+    @property
+    def data(self) -> Bytes:
+        """The packets' bytes as an array, shape (size,), without a copy."""
+        return np.frombuffer(self.view, np.uint8)
 
     def __len__(self) -> int:
         """How many packets it holds."""
-        return -(-self.data.size // self.segment) if self.data.size else 0
+        return -(-self.size // self.segment)
 
     def __iter__(self) -> Iterator[bytes]:
         """Each packet as bytes, for tests and tools; the data path never goes packet by packet."""
-        for start in range(0, self.data.size, self.segment):
-            yield self.data[start : start + self.segment].tobytes()
+        for start in range(0, self.size, self.segment):
+            yield self.view[start : start + self.segment].tobytes()
 
 
 def batches(packets: Iterable[bytes]) -> list[PacketBatch]:
@@ -70,7 +86,7 @@ def batches(packets: Iterable[bytes]) -> list[PacketBatch]:
             run.append(packet)
         else:
             runs.append([packet])
-    return [PacketBatch(np.frombuffer(b"".join(run), dtype=np.uint8), max(1, len(run[0]))) for run in runs]
+    return [PacketBatch.of(np.frombuffer(b"".join(run), dtype=np.uint8), max(1, len(run[0]))) for run in runs]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

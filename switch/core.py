@@ -1,6 +1,7 @@
 """The switch without sockets: which source is which rank of which job, and what its packets lead to."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -50,8 +51,7 @@ class Job:
         return rows
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """Packets for some members; a view that the next call overwrites."""
 
     batch: PacketBatch
@@ -94,7 +94,7 @@ class SwitchCore:
         if member is None:
             self.unknown_source += max(1, len(batch))
             return ()
-        size = batch.data.size
+        size = batch.size
         if not size:
             self.empty += 1
             return ()

@@ -185,7 +185,7 @@ class UdpSwitch:
             member = self._core.members.get(source)
             if member is not None:
                 batch = self._inbound.apply(batch, now, flow=member.flow)
-                if not batch.data.size:
+                if not batch.size:
                     return
         for outgoing in self._core.receive(batch, source, now):
             self._send(outgoing, now)
@@ -195,7 +195,7 @@ class UdpSwitch:
             batch = outgoing.batch
             if self._faulty_out:
                 batch = self._outbound.apply(batch, now, flow=member.flow)
-                if not batch.data.size:
+                if not batch.size:
                     continue
             self._send_to(member, batch)
 
@@ -204,7 +204,7 @@ class UdpSwitch:
         if udp is None:
             return
         left = udp.send(batch)
-        member.bytes_out += batch.data.size - left
+        member.bytes_out += batch.size - left
         if left:  # no room: loss like any other, which the worker's timer repairs
             self._lost_sending += -(-left // batch.segment)
 

@@ -4,9 +4,8 @@ This is the data plane. Each packet touches a slot's registers once, in the orde
 values, as a pipeline of match-action stages would.
 """
 
-from typing import Any
-
 import numpy as np
+from numba import carray
 
 from protocol.constants import (
     MSG_EXPONENTS,
@@ -24,6 +23,7 @@ from protocol.kernels import (
     load16,
     load32,
     load_signed8,
+    pointer,
     store8,
     store16,
     store32,
@@ -37,6 +37,21 @@ SLOT = np.dtype(
         ("count", "i4", 2),
         ("e0", "i1", 2),
         ("e1", "i1", 2),
+    ],
+    align=True,
+)
+
+# What a job's kernel calls share: numbers and addresses.
+JOB = np.dtype(
+    [
+        ("job", "i8"),
+        ("ranks", "i8"),
+        ("size", "i8"),  # the header's size code for `values` values
+        ("values", "i8"),  # per packet
+        ("slots", "i8"),
+        ("pool", "i8"),  # SLOT records, shape (slots,)
+        ("registers", "i8"),  # uint32 in host order, shape (slots, 2, values)
+        ("counters", "i8"),  # int64, shape (ranks, len(COUNTERS))
     ],
     align=True,
 )
@@ -106,38 +121,26 @@ def check(address: int, length: int, job: int, slots: int, size: int, value_byte
 
 @kernel
 def receive(
-    pool: Any,
-    values: int,
-    counters: Any,
-    job: int,
-    ranks: int,
-    size: int,
-    per_packet: int,
-    rank: int,
-    data: int,
-    length: int,
-    segment: int,
-    out: Any,
+    job_address: int, rank: int, data: int, length: int, segment: int, out: int, row_bytes: int
 ) -> tuple[int, int, int, int]:
     """Takes a batch of packets of one rank and writes the results that they complete or ask for again.
 
     Args:
-        pool: SLOT records, shape (slots,).
-        values: address of uint32 values in host order, shape (slots, 2, per_packet).
-        counters: int64, shape (len(COUNTERS),), of this rank.
-        size: the header's size code for per_packet values.
+        job_address: of the JOB record.
         data, length, segment: address and bytes of the batch, bytes of each packet but the last.
-        out: uint8, shape (4, room for as many packets as the batch has): results for all ranks with values and
-            without, results for this rank alone with values and without.
+        out: address of four rows of row_bytes, each with room for as many packets as the batch has: results for all
+            ranks with values and without, results for this rank alone with values and without.
 
     Returns:
         bytes written to each row of out.
     """
-    slots = pool.shape[0]
+    spec = carray(pointer(job_address), (1,), JOB)[0]
+    job, ranks, size, per_packet, slots = spec.job, spec.ranks, spec.size, spec.values, spec.slots
+    pool = carray(pointer(spec.pool), (slots,), SLOT)
+    values = spec.registers
+    counters = carray(pointer(spec.counters + rank * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
     me = np.uint32(1) << np.uint32(rank)
     value_bytes = VALUE_BYTES * per_packet
-    row_bytes = out.shape[1]
-    out_address = out.ctypes.data
     filled = np.zeros(4, np.int64)
     for start in range(0, length, segment):
         packet = data + start
@@ -195,7 +198,7 @@ def receive(
         else:
             counters[RETRANSMITTED] += 1
             row = ONE_VALUES if has_values else ONE_EXPONENTS
-        result = out_address + row * row_bytes + filled[row]
+        result = out + row * row_bytes + filled[row]
         store8(result, kind)
         store8(result + 1, job)
         store32(result + 2, chunk)

@@ -1,12 +1,13 @@
 """The slots of one job: the aggregator itself, without sockets."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.constants import (
     MAX_RANKS,
+    MAX_SEGMENTS,
     PREFIX_BYTES,
     check_slots,
     packet_bytes,
@@ -15,11 +16,10 @@ from protocol.constants import (
 from protocol.packets import PacketBatch
 from switch import slot_kernels
 from switch.dataplane import StalledSlot
-from switch.slot_kernels import COUNTERS, SLOT
+from switch.slot_kernels import COUNTERS, JOB, SLOT
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Results to send: views into buffers that the next call overwrites.
 
     Attributes:
@@ -50,49 +50,55 @@ class Aggregator:
         if not 0 <= job < 256:
             raise ValueError(f"a job number is 0 to 255, not {job}")
         self.job, self.ranks, self.slots, self.values = job, ranks, check_slots(slots), values
-        self._size = size_code(values)
+        self._packet = packet_bytes(values)
         self.pool = np.zeros(slots, SLOT)
         self.pool["newest"] = (np.arange(slots) - slots) % 2**32
         self.registers: npt.NDArray[np.uint32] = np.zeros((slots, 2, values), np.uint32)
         self.counters: npt.NDArray[np.int64] = np.zeros((ranks, len(COUNTERS)), np.int64)
-        self._rows = list(self.counters)
-        self._out: npt.NDArray[np.uint8] = np.zeros((4, 0), np.uint8)
-        self._packet = packet_bytes(values)
+        self._spec = np.zeros(1, JOB)
+        self._spec[0] = (
+            job,
+            ranks,
+            size_code(values),
+            values,
+            slots,
+            self.pool.ctypes.data,
+            self.registers.ctypes.data,
+            self.counters.ctypes.data,
+        )
+        self._spec_address: int = self._spec.ctypes.data
+        self._make_room(MAX_SEGMENTS)
+
+    def _make_room(self, packets: int) -> None:
+        """Four rows for the results of that many packets: to all and to one rank, with values and without."""
+        self._room = packets
+        self._row_bytes = packets * self._packet
+        self._out: npt.NDArray[np.uint8] = np.zeros(4 * self._row_bytes, np.uint8)
+        self._out_view = memoryview(self._out)
+        self._out_address: int = self._out.ctypes.data
 
     def receive(self, batch: PacketBatch, rank: int) -> Answer:
         """Applies a batch of packets of `rank` and returns what to send."""
-        data = batch.data
-        if not data.size:
-            return _NOTHING
-        room = len(batch) * self._packet
-        if self._out.shape[1] < room:
-            self._out = np.zeros((4, room), np.uint8)
-        out = self._out
-        all_values, all_exponents, one_values, one_exponents = slot_kernels.receive(
-            self.pool,
-            self.registers.ctypes.data,
-            self._rows[rank],
-            self.job,
-            self.ranks,
-            self._size,
-            self.values,
-            rank,
-            data.ctypes.data,
-            data.size,
-            batch.segment,
-            out,
+        if len(batch) > self._room:
+            self._make_room(len(batch))
+        filled = slot_kernels.receive(
+            self._spec_address, rank, batch.address, batch.size, batch.segment, self._out_address, self._row_bytes
         )
+        all_values, all_exponents, one_values, one_exponents = filled
         if not (all_values or all_exponents or one_values or one_exponents):
             return _NOTHING
         return Answer(
-            self._filled((all_values, self._packet), (all_exponents, PREFIX_BYTES), first=0),
-            self._filled((one_values, self._packet), (one_exponents, PREFIX_BYTES), first=2),
+            self._batches((0, all_values, self._packet), (1, all_exponents, PREFIX_BYTES)),
+            self._batches((2, one_values, self._packet), (3, one_exponents, PREFIX_BYTES)),
         )
 
-    def _filled(self, *rows: tuple[int, int], first: int) -> tuple[PacketBatch, ...]:
-        return tuple(
-            PacketBatch(self._out[first + i, :size], segment) for i, (size, segment) in enumerate(rows) if size
-        )
+    def _batches(self, *rows: tuple[int, int, int]) -> tuple[PacketBatch, ...]:
+        found = []
+        for row, size, segment in rows:
+            if size:
+                start = row * self._row_bytes
+                found.append(PacketBatch(self._out_view[start : start + size], self._out_address + start, segment))
+        return tuple(found)
 
     def open_slots(self) -> list[StalledSlot]:
         """Slots that wait for ranks, with the ranks that each has seen and misses; those waited for longest first."""

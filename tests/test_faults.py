@@ -178,7 +178,7 @@ class TestKinds:
         assert injector.due(1e9) == []
 
     def test_an_empty_batch_passes(self) -> None:
-        empty = PacketBatch(np.zeros(0, np.uint8), BYTES)
+        empty = PacketBatch.of(np.zeros(0, np.uint8), BYTES)
         assert len(FaultInjector(ALL_KINDS, seed=1).apply(empty, 0.0)) == 0
 
     @pytest.mark.parametrize("rate", [0.001, 0.01, 0.3])
@@ -311,7 +311,7 @@ def test_the_books_balance(seed: int, rates: tuple[float, ...], sizes: list[int]
 
 @given(data=st.binary(min_size=1, max_size=400), segment=st.integers(1, 90), seed=st.integers(0, 99))
 def test_garbage_of_any_size_passes_through(data: bytes, segment: int, seed: int) -> None:
-    batch = PacketBatch(np.frombuffer(data, np.uint8), segment)
+    batch = PacketBatch.of(np.frombuffer(data, np.uint8), segment)
     injector = FaultInjector(ALL_KINDS, seed=seed)
     out = run(injector, [batch])
     assert len(out.packets) == injector.counters["passed"] + injector.counters["duplicated"]
@@ -320,7 +320,7 @@ def test_garbage_of_any_size_passes_through(data: bytes, segment: int, seed: int
 
 def test_the_batch_is_left_alone() -> None:
     [batch] = stream(range(60), 60)
-    writable = PacketBatch(batch.data.copy(), batch.segment)
+    writable = PacketBatch.of(batch.data.copy(), batch.segment)
     injector = FaultInjector(FaultRates(loss=0.5, duplicate=0.5, corrupt=0.5), seed=1)
     out = injector.apply(writable, 0.0)
     assert np.array_equal(writable.data, batch.data)

@@ -180,4 +180,4 @@ class TestBatches:
 
     def test_of_nothing(self) -> None:
         assert batches([]) == []
-        assert len(PacketBatch(np.zeros(0, np.uint8), 10)) == 0
+        assert len(PacketBatch.of(np.zeros(0, np.uint8), 10)) == 0
