@@ -152,7 +152,7 @@ def sparkline(values: Sequence[float], bars: str = _BARS, width: int = 24) -> st
     chosen = [values[i * len(values) // width] for i in range(width)] if len(values) > width else list(values)
     if len(values) > width:
         chosen[-1] = values[-1]
-    logs = [math.log(value) if value > 0 else -math.inf for value in chosen]
+    logs = [-math.inf if value <= 0 else math.log(value) for value in chosen]
     finite = [value for value in logs if math.isfinite(value)]
     if not finite:
         return "?" * len(chosen)
