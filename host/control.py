@@ -11,9 +11,9 @@ from host.control_channel import CALL_TIMEOUT, ControlChannel
 from host.control_types import CounterRow, Membership, StallReport, SwitchReport
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, SHUTTING_DOWN
+from protocol.control_grpc import grpc
 from protocol.errors import ClosedError, DisagreementError, PeerLostError, SwitchLostError, WiresumError
 from protocol.packets import Address
-from protocol.quiet_grpc import grpc
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds for the switch to answer
 _Request = TypeVar("_Request")

@@ -15,10 +15,9 @@ from protocol.control import (
     format_address,
     parse_address,
 )
-from protocol.control_pb2_grpc import ControlStub
+from protocol.control_grpc import ControlStub, grpc
 from protocol.errors import ClosedError, JoinRefusedError, SwitchLostError, SwitchUnreachableError, WiresumError
 from protocol.packets import Address
-from protocol.quiet_grpc import grpc
 
 CALL_TIMEOUT: Final = 5.0  # seconds for the switch to answer a call that waits for no other worker
 _ERROR_BY_STATUS: Final = {grpc.StatusCode[name]: error for error, name in STATUS_BY_ERROR.items()}

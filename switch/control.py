@@ -9,9 +9,8 @@ from typing import Final
 
 from protocol.constants import MAX_RANKS
 from protocol.control import CHANNEL_OPTIONS, format_address
-from protocol.control_pb2_grpc import add_ControlServicer_to_server
+from protocol.control_grpc import add_ControlServicer_to_server, grpc
 from protocol.packets import Address
-from protocol.quiet_grpc import grpc
 from switch.control_service import ControlService
 from switch.dataplane import DataPlane
 from switch.job_events import JobStatus

@@ -9,9 +9,8 @@ from typing import Any, Final, NoReturn, TypeVar
 
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, STATUS_BY_ERROR, format_address
-from protocol.control_pb2_grpc import ControlServicer
+from protocol.control_grpc import ControlServicer, grpc
 from protocol.errors import JoinRefusedError, WiresumError
-from protocol.quiet_grpc import grpc
 from switch.admission import JoinWish
 from switch.dataplane import DataPlane
 from switch.job_events import (
