@@ -1,7 +1,7 @@
 """In-network aggregation that anyone can run: the public names.
 
-`Communicator` sums numpy arrays through a wiresum switch and needs no torch. The names for PyTorch (`DDPState`,
-`ddp_hook`, `register`) load it when they are used.
+`Communicator` sums numpy arrays through a wiresum switch and needs no torch. The names for PyTorch (`BackendOptions`,
+`DDPState`, `ddp_hook`, `register`) load it when they are used.
 """
 
 from importlib import import_module
@@ -24,9 +24,11 @@ from protocol.faults import FaultRates
 
 if TYPE_CHECKING:
     from host.pytorch.hook import DDPState, ddp_hook
+    from host.pytorch.options import BackendOptions
     from host.pytorch.registration import register
 
 __all__ = [
+    "BackendOptions",
     "ClosedError",
     "Communicator",
     "DDPState",
@@ -45,6 +47,7 @@ __all__ = [
 ]
 
 _NEED_TORCH = {
+    "BackendOptions": "host.pytorch.options",
     "DDPState": "host.pytorch.hook",
     "ddp_hook": "host.pytorch.hook",
     "register": "host.pytorch.registration",
