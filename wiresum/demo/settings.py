@@ -24,7 +24,7 @@ class Settings:
         slots: slots of the job's pool, a power of two; None leaves it to the agent.
         seed: of the weights, the order of the images, the split into training and test images, and the loss.
         batch: images in one step, over all workers.
-        learning_rate: of stochastic gradient descent with momentum.
+        learning_rate: of stochastic gradient descent with momentum, at first; it falls to 0 as a cosine does.
 
     Raises:
         ValueError: a value is out of range.

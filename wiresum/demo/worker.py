@@ -42,6 +42,7 @@ def train(task: Task) -> Iterator[dict[str, Any]]:
     model = build(settings.model)
     parallel = DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=settings.learning_rate, momentum=0.9, weight_decay=1e-4)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.epochs)
     dist.barrier()
     before = _traffic()
     start = perf_counter()
@@ -55,6 +56,7 @@ def train(task: Task) -> Iterator[dict[str, Any]]:
             loss.backward()
             optimizer.step()
             losses.append(loss.item())
+        schedule.step()
         with torch.no_grad():
             right = model(data["test_x"]).argmax(dim=1) == data["test_y"]
         yield {
