@@ -1,16 +1,21 @@
 """The torch-free front of the host agent: sums numpy arrays over the ranks of a job."""
 
+import atexit
 import os
-from collections import deque
+import threading
+import warnings
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
 
 from host.control import ControlClient
-from host.engine import Engine, Handle
+from host.engine import Engine
+from host.handle import Handle
+from host.history import History
 from host.worker import Tensor, Worker
 from protocol.constants import DEFAULT_VALUES, DType, Op, check_slots, packet_bytes, size_code
 from protocol.datagrams import DatagramSocket
@@ -19,7 +24,6 @@ from protocol.faults import FaultInjector, FaultRates
 
 SWITCH_VARIABLE = "WIRESUM_SWITCH"
 MAX_DEFAULT_SLOTS = 512
-_HISTORY = 4096  # collectives whose requests are kept, to explain them when ranks disagree
 
 _DTYPES = {
     np.dtype(np.float32): DType.FLOAT32,
@@ -56,6 +60,8 @@ class Communicator:
         SwitchUnreachableError, JoinRefusedError, JoinTimeoutError: see there.
     """
 
+    _is_open = False
+
     def __init__(
         self,
         *,
@@ -84,10 +90,11 @@ class Communicator:
             check_slots(slots)
         self._rank, self._world_size, self._job, self._values = rank, world_size, job, values_per_packet
         self._timeout = timeout
-        self._history: deque[tuple[int, str]] = deque(maxlen=_HISTORY)
-        self._count = 0
+        self._history = History()
+        self._process = os.getpid()
         self._final_statistics: dict[str, float] | None = None
         self._control = ControlClient(switch)
+        engine: Engine | None = None
         udp: DatagramSocket | None = None
         try:
             info = self._control.info
@@ -107,21 +114,28 @@ class Communicator:
                 job=membership.job_number, world_size=world_size, slots=membership.slots, values=values_per_packet
             )
             faulty = faults is not None and faults.any
-            self._engine = Engine(
+            # No thread may refer to this object, or it could never be collected.
+            control = self._control
+            self._engine = engine = Engine(
                 worker,
                 udp,
                 flow=rank,
                 outbound=FaultInjector(faults, seed=fault_seed, stream=0) if faults and faulty else None,
                 inbound=FaultInjector(faults, seed=fault_seed, stream=1) if faults and faulty else None,
-                describe_stall=self._describe_stall,
-                report_disagreement=self._control.disagree,
+                describe_stall=lambda: _describe_stall(control),
+                report_disagreement=control.disagree,
+                give_up=control.leave,
             )
-            self._control.watch(on_failure=self._engine.fail, explain=self._explain)
+            control.watch(on_failure=engine.fail, explain=self._history.explain)
         except BaseException:
-            if udp is not None:
+            if engine is not None:
+                engine.close()
+            elif udp is not None:
                 udp.close()
             self._control.close()
             raise
+        self._is_open = True
+        _open.add(self)
 
     @property
     def rank(self) -> int:
@@ -214,10 +228,25 @@ class Communicator:
 
     def close(self) -> None:
         """Leaves the job; what is still under way fails with `ClosedError`. Idempotent."""
+        if os.getpid() != self._process:
+            return  # a forked child: the job is its parent's
+        self._is_open = False
+        _open.discard(self)
         if self._final_statistics is None:
             self._final_statistics = self._engine.statistics()
-        self._engine.close()
-        self._control.close()
+        _shut(self._engine, self._control)
+
+    def __del__(self) -> None:
+        if not self._is_open or os.getpid() != self._process:
+            return
+        warnings.warn(
+            f"rank {self._rank} of job {self._job!r} was never closed: use a with statement, or close()",
+            ResourceWarning,
+            stacklevel=2,
+            source=self,
+        )
+        # Whatever thread happens to be collecting garbage here may hold the locks that closing needs.
+        threading.Thread(target=_shut, args=(self._engine, self._control), name="wiresum-close", daemon=True).start()
 
     def __enter__(self) -> "Communicator":
         return self
@@ -225,9 +254,11 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            self._engine.drain()
-        self.close()
+        try:
+            if error is None:
+                self._engine.drain()
+        finally:
+            self.close()
 
     def _start(
         self, arrays: list[npt.NDArray[Any]], op: str, outs: list[npt.NDArray[Any]] | None, dtype: str | None
@@ -236,6 +267,7 @@ class Communicator:
         checked = [_check(array, target, op, dtype) for array, target in zip(arrays, targets, strict=True)]
         handle = Handle(self._engine, len(checked), self._timeout)
         handle.result = targets
+        handle.owner = self
         copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
         tensors: list[Tensor] = []
         for array, target, kind, operator in checked:
@@ -251,27 +283,30 @@ class Communicator:
             tensors.append(Tensor(source=source, target=landing, dtype=kind, op=operator))
         if copies:
             handle.finish = lambda: _copy_back(copies)
-        self._engine.submit(handle, tensors, self._remember)
+        self._engine.submit(handle, tensors, self._history.add)
         return handle, targets
 
-    def _remember(self, tensor: Tensor) -> None:
-        self._history.append((tensor.collective, tensor.describe()))
-        self._count = tensor.collective + 1
 
-    def _explain(self, collective: int) -> str:
-        """This rank's own account of a collective, for the other ranks' error messages."""
-        for number, text in reversed(tuple(self._history)):
-            if number == collective:
-                return text
-        if collective >= self._count:
-            return f"has not reached collective #{collective}; it has asked for {self._count} so far"
-        return f"collective #{collective} is long done (it is at #{self._count})"
+_open: WeakSet[Communicator] = WeakSet()
 
-    def _describe_stall(self) -> str:
-        try:
-            return self._control.stall().describe()
-        except WiresumError as error:
-            return f"and the switch could not say why: {error}"
+
+@atexit.register
+def _close_all() -> None:
+    """A rank whose program has ended has left: others that still fetch their last results must not call it dead."""
+    for communicator in list(_open):
+        communicator.close()
+
+
+def _shut(engine: Engine, control: ControlClient) -> None:
+    engine.close()
+    control.close()
+
+
+def _describe_stall(control: ControlClient) -> str:
+    try:
+        return control.stall().describe()
+    except WiresumError as error:
+        return f"and the switch could not say why: {error}"
 
 
 def _copy_back(copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:

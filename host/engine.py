@@ -9,8 +9,8 @@ import select
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
+from host.handle import Handle
 from host.worker import Tensor, Worker
 from protocol.datagrams import DatagramSocket
 from protocol.errors import ClosedError, DisagreementError, StallError, WiresumError
@@ -20,84 +20,6 @@ from protocol.packets import PacketBatch
 _POLL_LIMIT = 1.0  # the longest time that a driver sleeps, seconds
 _EXPIRY_CHECK_SECONDS = 0.01
 _INQUIRY_SECONDS = 10.0  # for the ranks' accounts of a disagreement to come together
-
-
-class Handle:
-    """A collective under way.
-
-    The result stands in the output arrays once it is done.
-    """
-
-    def __init__(self, engine: "Engine | None", count: int, timeout: float) -> None:
-        self._engine = engine
-        self._left = count
-        self._event = threading.Event()
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Handle], None]] = []
-        self._lock = threading.Lock()
-        self.expires = time.monotonic() + timeout
-        self.timeout = timeout
-        self.result: Any = None
-        self.finish: Callable[[], None] | None = None  # runs before the handle is done
-
-    def done(self) -> bool:
-        """Whether the result is in place or the collective has failed."""
-        return self._event.is_set()
-
-    def exception(self) -> BaseException | None:
-        """Why the collective failed, once it is done."""
-        return self._error
-
-    def wait(self, timeout: float | None = None) -> Any:
-        """Waits for the result and returns the output array, or the list of them.
-
-        Args:
-            timeout: seconds; without it, as long as the collective's own time-out.
-
-        Raises:
-            TimeoutError: it is still under way after `timeout` seconds; it goes on.
-            WiresumError: it failed.
-        """
-        if not self._event.is_set() and self._engine is not None:
-            self._engine.wait_for(self, timeout)
-        if not self._event.is_set():
-            raise TimeoutError(f"the collective is still under way after {timeout} s")
-        if self._error is not None:
-            raise self._error
-        return self.result
-
-    def add_done_callback(self, function: Callable[["Handle"], None]) -> None:
-        """Calls `function(handle)` when the collective is done, from the thread that drives it; at once if it is."""
-        with self._lock:
-            if not self._event.is_set():
-                self._callbacks.append(function)
-                return
-        function(self)
-
-    def complete_one(self) -> None:
-        """One of its tensors is done."""
-        self._left -= 1
-        if self._left <= 0:
-            error: BaseException | None = None
-            if self.finish is not None:
-                try:
-                    self.finish()
-                except Exception as failure:
-                    error = failure
-            self.settle(error)
-
-    def settle(self, error: BaseException | None) -> None:
-        """Makes it done, unless it is."""
-        with self._lock:
-            if self._event.is_set():
-                return
-            self._error = error
-            self._event.set()
-            callbacks, self._callbacks = self._callbacks, []
-        self.finish = None
-        self._engine = None
-        for function in callbacks:
-            function(self)
 
 
 class Engine:
@@ -110,6 +32,7 @@ class Engine:
         outbound, inbound: faults to inject, or None.
         describe_stall: asks the control service who is missing; returns text.
         report_disagreement: tells the control service of a collective and what this rank asked for.
+        give_up: leaves the job, so that the other ranks need not wait for their time-outs when this one has failed.
     """
 
     def __init__(
@@ -122,12 +45,15 @@ class Engine:
         inbound: FaultInjector | None,
         describe_stall: Callable[[], str],
         report_disagreement: Callable[[int, str], None],
+        give_up: Callable[[], None],
     ) -> None:
         self._worker, self._udp, self._flow = worker, udp, flow
         self._outbound, self._inbound = outbound, inbound
-        self._describe_stall, self._report_disagreement = describe_stall, report_disagreement
+        self._describe_stall, self._report_disagreement, self._give_up = describe_stall, report_disagreement, give_up
+        self._process = os.getpid()
         self._lock = threading.Lock()  # the worker, the handles, the failure
         self._driver = threading.Lock()  # held by the thread that moves packets
+        self._driving: int | None = None  # its identifier
         self._wanted = threading.Event()
         self._handles: dict[Handle, None] = {}
         self._failure: WiresumError | None = None
@@ -150,6 +76,7 @@ class Engine:
         Raises:
             WiresumError: the job has failed or the engine was closed; the same error each time.
         """
+        self._check_process()
         with self._lock:
             if self._failure is not None:
                 raise self._failure
@@ -162,10 +89,9 @@ class Engine:
                     self._worker.skip(tensor)
                     empty += 1
                 on_submit(tensor)
-            if empty < len(tensors):
-                self._handles[handle] = None
-        for _ in range(empty):
-            handle.complete_one()
+            self._handles[handle] = None
+        if empty or not tensors:
+            self._complete(handle, empty)
 
     def drive_in_background(self) -> None:
         """Has the background thread move packets as long as there is something to move."""
@@ -177,6 +103,11 @@ class Engine:
 
     def wait_for(self, handle: Handle, timeout: float | None) -> None:
         """Returns when the handle is done or `timeout` seconds have passed; moves packets if nobody else does."""
+        if handle.done():
+            return
+        self._check_process()
+        if self._driving == threading.get_ident():
+            raise RuntimeError("a done callback must not wait for a collective: nothing moves until it returns")
         until = None if timeout is None else time.monotonic() + timeout
         while not handle.done():
             # While the background thread drives, waking up for each of its steps would only take the GIL from it.
@@ -189,7 +120,7 @@ class Engine:
                     self.drive_in_background()
             else:
                 left = None if until is None else max(0.0, until - time.monotonic())
-                handle._event.wait(_POLL_LIMIT if left is None else min(left, _POLL_LIMIT))
+                handle.sleep(_POLL_LIMIT if left is None else min(left, _POLL_LIMIT))
             if until is not None and time.monotonic() >= until:
                 return
 
@@ -212,29 +143,33 @@ class Engine:
 
     def drain(self) -> None:
         """Waits for all collectives under way; their errors stay with their handles."""
-        while self._handles:
+        while self._handles and os.getpid() == self._process:
             with self._lock:
                 pending = list(self._handles)
             for handle in pending:
                 self.wait_for(handle, None)
 
     def close(self) -> None:
-        """Fails what is under way with `ClosedError` and stops the thread; idempotent."""
-        if self._closed:
+        """Fails what is under way with `ClosedError` and stops the thread; idempotent.
+
+        In a forked child it does nothing: socket and job are the parent's.
+        """
+        if os.getpid() != self._process:
             return
         self._closed = True
         self.fail(ClosedError("the communicator was closed"))
         self._wanted.set()
         self._interrupt()
-        if self._thread is not None and self._thread is not threading.current_thread():
+        if self._driving == threading.get_ident():
+            return  # a done callback; this thread lets go of the socket when it stops driving
+        if self._thread is not None:
             self._thread.join()
         with self._driver:  # whoever drives leaves as soon as it sees the failure
-            os.close(self._wake)
-            self._wake = -1
-            self._udp.close()
+            self._let_go()
 
     def statistics(self) -> dict[str, float]:
         """Counters of this worker's packets and bytes."""
+        self._check_process()
         with self._lock:
             counts = self._worker.statistics()
             overflows = 0 if self._closed else self._udp.overflows()
@@ -250,9 +185,22 @@ class Engine:
                 counts |= {f"fault_{direction}_{name}": value for name, value in injector.counters.items()}
         return counts
 
+    def _let_go(self) -> None:
+        """Closes what the kernel gave; only the driver may."""
+        with self._lock:
+            if self._wake >= 0:
+                os.close(self._wake)
+                self._wake = -1
+                self._udp.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise ClosedError("a communicator cannot be used in a forked child, only where it was made")
+
     def _interrupt(self) -> None:
-        if self._wake >= 0 and self._driver.locked():
-            os.eventfd_write(self._wake, 1)
+        with self._lock:  # so that it is not closed meanwhile
+            if self._wake >= 0 and self._driver.locked():
+                os.eventfd_write(self._wake, 1)
 
     def _run(self) -> None:
         while not self._closed:
@@ -265,12 +213,13 @@ class Engine:
         """Moves packets until the handle is done, or, without one, until nothing is under way."""
         worker, udp, lock = self._worker, self._udp, self._lock
         expiry_check = 0.0
+        self._driving = threading.get_ident()
         try:
+            if self._wake < 0:
+                return
             while self._failure is None and not (handle is not None and handle.done()):
                 received = udp.receive()
                 now = time.monotonic()
-                if until is not None and now >= until:
-                    return
                 if received is not None:
                     self._take(received[0], now)
                 self._flush(now)
@@ -280,13 +229,30 @@ class Engine:
                 with lock:
                     if not worker.busy:
                         return
+                if until is not None and now >= until:
+                    return
                 if received is None:
                     self._sleep(until)
         except BaseException as error:
-            # A driver that dies in silence would leave every other waiter to its time-out.
-            self.fail(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
+            # A driver that dies in silence would leave every other waiter, here and on other ranks, to its time-out.
+            self._abort(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
             if not isinstance(error, Exception):
                 raise
+        finally:
+            self._driving = None
+            if self._closed:
+                self._let_go()
+
+    def _abort(self, error: WiresumError) -> None:
+        """Fails for a reason that the other ranks cannot know of."""
+        self.fail(error)
+        self._give_up()
+
+    def _complete(self, handle: Handle, parts: int) -> None:
+        handle.complete(parts)
+        if handle.done():
+            with self._lock:
+                self._handles.pop(handle, None)
 
     def _take(self, batch: PacketBatch, now: float) -> None:
         self.bytes_received += batch.size
@@ -331,13 +297,10 @@ class Engine:
         """Completes handles whose tensors are done, and looks for disagreement and expired time-outs."""
         with self._lock:
             finished = self._worker.finished()
-            for tensor in finished:
-                if tensor.tag._left == 1:
-                    self._handles.pop(tensor.tag, None)
             oldest = self._worker.oldest
             disagreed = self._worker.disagreement()
         for tensor in finished:
-            tensor.tag.complete_one()
+            self._complete(tensor.tag, 1)
         if disagreed is not None and not self._reported:
             self._reported = True
             disagreed.tag.expires = min(disagreed.tag.expires, now + _INQUIRY_SECONDS)
@@ -345,10 +308,10 @@ class Engine:
         expired = oldest if disagreed is None else disagreed
         if expired is not None and now >= expired.tag.expires:
             if disagreed is not None:
-                self.fail(DisagreementError(f"another rank asked for something else than {disagreed.describe()}"))
+                self._abort(DisagreementError(f"another rank asked for something else than {disagreed.describe()}"))
             else:
                 seconds = expired.tag.timeout
-                self.fail(
+                self._abort(
                     StallError(f"{expired.describe()} did not finish within {seconds:g} s: {self._describe_stall()}")
                 )
 

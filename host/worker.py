@@ -214,7 +214,10 @@ class Worker:
 
     def disagreement(self) -> Tensor | None:
         """The tensor for which another rank asked for something else, if that was seen."""
-        return self._tensors[self._disagreed] if 0 <= self._disagreed < len(self._tensors) else None
+        if self._disagreed < 0:
+            return None
+        first: npt.NDArray[np.int64] = self._table["first"][: len(self._tensors)]
+        return self._tensors[int(np.searchsorted(first, self._disagreed, side="right")) - 1]
 
     def statistics(self) -> dict[str, float]:
         """Counters of packets, and the estimates of the round trip in seconds."""

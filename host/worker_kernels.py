@@ -72,7 +72,7 @@ STATE = np.dtype(
         ("outstanding", "i8"),  # chunks in flight or queued
         ("queue_head", "i8"),
         ("queue_length", "i8"),
-        ("disagreed", "i8"),  # index of the tensor for which another consistency byte came back, or -1
+        ("disagreed", "i8"),  # a chunk for which another consistency byte came back, or -1
         ("newest_answered", "f8"),  # the latest time of sending among the chunks that were answered
         ("srtt", "f8"),  # seconds; below zero until measured
         ("rttvar", "f8"),
@@ -292,7 +292,7 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
     """Takes a batch of results and queues the chunks that may go out now.
 
     Returns:
-        packets queued, tensors finished so far, index of a tensor that ranks disagree about or -1.
+        packets queued, tensors finished so far, a chunk that ranks disagree about or -1.
     """
     states, flights, queue, tensors = open_state(worker)
     state = states[0]
@@ -318,8 +318,7 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
         if flight.done or flight.tries == 0:
             state.duplicates += 1
             continue
-        which = find_tensor(tensors, state.tensors, chunk)
-        tensor = tensors[which]
+        tensor = tensors[find_tensor(tensors, state.tensors, chunk)]
         place = chunk - tensor.first
         has_values = place >= tensor.lead
         if size != PREFIX_BYTES + (VALUE_BYTES * state.values if has_values else 0) or kind >> 4 != (
@@ -328,7 +327,7 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             state.rejected += 1
             continue
         if load8(packet + 9) != consistency(tensor.salt, chunk):
-            state.disagreed = which
+            state.disagreed = chunk
             continue
         e0 = load_signed8(packet + 8)
         if has_values:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from host.communicator import Communicator
-from host.engine import Handle
+from host.handle import Handle
 from protocol.errors import (
     ClosedError,
     DisagreementError,

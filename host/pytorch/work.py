@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from host.engine import Handle
+from host.handle import Handle
 
 T = TypeVar("T")
 
