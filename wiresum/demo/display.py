@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -38,9 +38,8 @@ class Display:
             yield PlainTraining(self, title, self._settings.epochs)
             return
         columns = (
-            SpinnerColumn(),
             TextColumn("{task.description:8}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TextColumn("{task.fields[state]}"),
@@ -86,7 +85,7 @@ class LiveTraining(TrainingDisplay):
 
     def epoch(self, epoch: Epoch) -> None:
         """Moves the bar on."""
-        self._progress.update(self._task, completed=epoch.number, state=_state(epoch))  # type: ignore[arg-type]
+        self._progress.update(self._task, completed=epoch.number, state=_short_state(epoch))  # type: ignore[arg-type]
 
 
 class PlainTraining(TrainingDisplay):
@@ -109,6 +108,16 @@ def _state(epoch: Epoch) -> str:
     return (
         f"loss {epoch.loss:.4f}  accuracy {epoch.accuracy:6.2%}  packets {traffic.packets_sent:,} out "
         f"{traffic.packets_received:,} in  sent again {traffic.retransmissions:,}"
+    )
+
+
+def _short_state(epoch: Epoch) -> str:
+    """Fits, with the rest of the line, into 80 columns."""
+    traffic = epoch.traffic
+    packets = traffic.packets_sent + traffic.packets_received
+    return (
+        f"loss {epoch.loss:.3f} accuracy {epoch.accuracy:.1%} packets {packets / 1e3:.0f}k, "
+        f"{traffic.retransmissions / 1e3:.1f}k again"
     )
 
 
