@@ -17,13 +17,12 @@ from host.engine import Engine
 from host.handle import Handle
 from host.history import History
 from host.worker import Tensor, Worker
-from protocol.constants import DEFAULT_VALUES, DType, Op, check_slots, packet_bytes, size_code
+from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, DType, Op, check_slots, packet_bytes, size_code
 from protocol.datagrams import DatagramSocket
 from protocol.errors import WiresumError
 from protocol.faults import FaultInjector, FaultRates
 
 SWITCH_VARIABLE = "WIRESUM_SWITCH"
-MAX_DEFAULT_SLOTS = 512
 
 _DTYPES = {
     np.dtype(np.float32): DType.FLOAT32,
@@ -48,8 +47,8 @@ class Communicator:
         rank: 0 to world_size - 1.
         world_size: ranks of the job, at most 32 on one switch.
         values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048.
-        slots: pool size, a power of two; None takes what the socket's receive buffer can hold, 512 at most. The
-            smallest wish of all ranks counts.
+        slots: pool size, a power of two; None leaves it to the switch, which takes no more than the workers'
+            receive buffers hold. The smallest wish of all ranks counts.
         timeout: seconds that one collective may take, from the call on.
         join_timeout: seconds to wait for the other ranks.
         faults: faults to inject into this worker's packets, in both directions.
@@ -106,7 +105,8 @@ class Communicator:
                 world_size=world_size,
                 udp=udp.address,
                 values=values_per_packet,
-                slots=slots or _slots_for(udp.receive_bytes, values_per_packet),
+                slots=slots or 0,
+                most_slots=_slots_for(udp.receive_bytes, values_per_packet),
                 timeout=join_timeout,
             )
             self._slots = membership.slots
@@ -317,7 +317,7 @@ def _copy_back(copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
 def _slots_for(receive_bytes: int, values: int) -> int:
     """The largest pool whose results fit into the receive buffer even one by one, each with its overhead."""
     fitting = max(1, receive_bytes // (3 * packet_bytes(values)))
-    return min(MAX_DEFAULT_SLOTS, 1 << (fitting.bit_length() - 1))
+    return min(MAX_SLOTS, 1 << (fitting.bit_length() - 1))
 
 
 def _check(

@@ -57,7 +57,16 @@ class ControlClient:
         self._attached = threading.Event()  # set when there are callbacks, or will never be
 
     def join(
-        self, *, job: str, rank: int, world_size: int, udp: Address, values: int, slots: int, timeout: float
+        self,
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        udp: Address,
+        values: int,
+        slots: int,
+        timeout: float,
+        most_slots: int = 0,
     ) -> Membership:
         """Joins a job, and waits until all its ranks have.
 
@@ -71,6 +80,7 @@ class ControlClient:
             slots: pool size that is wanted, a power of two; 0 leaves it to the switch. If the ranks differ, the
                 smallest is granted.
             timeout: seconds to wait for the other ranks.
+            most_slots: the largest pool that the switch may choose; 0 for any.
 
         Raises:
             ValueError: a number is negative, or the time-out is not positive.
@@ -96,6 +106,7 @@ class ControlClient:
             values=values,
             slots=slots,
             timeout=timeout,
+            most_slots=most_slots,
         )
         reply = self._channel.call(self._channel.stub.Join, request, timeout=None)
         membership = Membership(

@@ -81,6 +81,7 @@ class JoinRequest(google.protobuf.message.Message):
     VALUES_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
     TIMEOUT_FIELD_NUMBER: builtins.int
+    MOST_SLOTS_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     job: builtins.str
     rank: builtins.int
@@ -94,6 +95,8 @@ class JoinRequest(google.protobuf.message.Message):
     """a power of two; 0: the switch chooses. The smallest of all ranks' wishes is granted."""
     timeout: builtins.float
     """seconds to wait for the other ranks"""
+    most_slots: builtins.int
+    """where the switch chooses: the largest pool that this worker has buffers for; 0: any"""
     def __init__(
         self,
         *,
@@ -106,8 +109,9 @@ class JoinRequest(google.protobuf.message.Message):
         values: builtins.int = ...,
         slots: builtins.int = ...,
         timeout: builtins.float = ...,
+        most_slots: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "protocol_version", b"protocol_version", "rank", b"rank", "slots", b"slots", "timeout", b"timeout", "udp_host", b"udp_host", "udp_port", b"udp_port", "values", b"values", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "most_slots", b"most_slots", "protocol_version", b"protocol_version", "rank", b"rank", "slots", b"slots", "timeout", b"timeout", "udp_host", b"udp_host", "udp_port", b"udp_port", "values", b"values", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 

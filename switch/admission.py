@@ -23,6 +23,7 @@ class JoinWish:
         address: IPv4 address and UDP port that its packets come from.
         values: per packet.
         slots: of the job's pool, a power of two; 0 leaves it to the switch.
+        most_slots: the largest pool that the switch may choose for this worker; 0 for any.
         timeout: seconds to wait for the other ranks.
     """
 
@@ -33,6 +34,7 @@ class JoinWish:
     values: int
     slots: int
     timeout: float
+    most_slots: int = 0
 
 
 def slot_cost(slots: int, values: int) -> int:
@@ -115,10 +117,14 @@ class SlotBudget:
         """Slots of 256 values that no job has."""
         return self.total - sum(cost for _, cost in self._taken.values())
 
-    def default(self, values: int) -> int:
-        """The pool of a job that leaves its size to the switch, so that a next job finds room as well."""
+    def default(self, values: int, most: int = 0) -> int:
+        """The pool of a job that leaves its size to the switch, so that a next job finds room as well.
+
+        Args:
+            most: the largest that the job's workers can use; 0 for any.
+        """
         slots = DEFAULT_SLOTS
-        while slots > 1 and slot_cost(slots, values) > self.free // 2:
+        while slots > 1 and (slot_cost(slots, values) > self.free // 2 or slots > (most or slots)):
             slots //= 2
         return slots
 

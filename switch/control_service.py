@@ -302,6 +302,7 @@ def _wish(request: pb.JoinRequest, peer: str) -> JoinWish:
         values=request.values,
         slots=request.slots,
         timeout=request.timeout,
+        most_slots=request.most_slots,
     )
 
 

@@ -88,7 +88,7 @@ class JobTable:
             if job is not None:
                 check_against(wish, present, running=job.state is not State.WAITING)
             self._check_address(wish)
-            self.budget.check(wish.job, _granted([*present, wish]) or 1, wish.values)
+            self.budget.check(wish.job, _smallest(one.slots for one in (*present, wish)) or 1, wish.values)
         except JoinRefusedError as error:
             if job is not None and wish.rank not in job.members and wish.rank < job.world_size:
                 job.notes[wish.rank] = f"refused: {error}"
@@ -131,7 +131,10 @@ class JobTable:
                 )
 
     def _complete(self, job: Job) -> None:
-        slots = _granted(member.wish for member in job.active) or self.budget.default(job.values)
+        wishes = [member.wish for member in job.active]
+        slots = _smallest(wish.slots for wish in wishes) or self.budget.default(
+            job.values, _smallest(wish.most_slots for wish in wishes)
+        )
         try:
             self.budget.check(job.name, slots, job.values)
             number = self._free_number(job.name)
@@ -333,6 +336,6 @@ class JobTable:
             self._drop(job)
 
 
-def _granted(wishes: Iterable[JoinWish]) -> int:
+def _smallest(slots: Iterable[int]) -> int:
     """The smallest pool that anyone asked for; 0: nobody asked for one in particular."""
-    return min((wish.slots for wish in wishes if wish.slots), default=0)
+    return min((number for number in slots if number), default=0)

@@ -227,3 +227,8 @@ def test_malformed_address_of_a_switch_is_refused_with_what_was_given(text: str)
     with pytest.raises(ValueError, match="must be HOST or HOST:PORT") as refusal:
         parse_address(text)
     assert repr(text) in str(refusal.value)
+
+
+@pytest.mark.parametrize(("most", "granted"), [(0, 512), (1024, 512), (512, 512), (64, 64), (1, 1)])
+def test_the_switch_chooses_no_more_than_the_workers_have_buffers_for(most: int, granted: int) -> None:
+    assert SlotBudget(65536).default(256, most) == granted
