@@ -1,5 +1,6 @@
 """Drives the worker processes of a benchmark."""
 
+import contextlib
 import multiprocessing
 import os
 from multiprocessing.connection import wait
@@ -45,7 +46,8 @@ class Group:
             RuntimeError: a worker failed, ended or did not answer; the text names each.
         """
         for connection in self._connections:
-            connection.send((method, arguments))
+            with contextlib.suppress(ConnectionError):  # it has ended; told below
+                connection.send((method, arguments))
         results = []
         failures = []
         for rank, (connection, process) in enumerate(zip(self._connections, self._processes, strict=True)):

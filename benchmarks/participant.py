@@ -1,5 +1,6 @@
 """One worker process of a benchmark: holds a tensor and reduces it, on command, through whatever was opened."""
 
+import contextlib
 import os
 import resource
 import time
@@ -225,17 +226,17 @@ def serve(connection: Connection, rank: int, world_size: int, barrier: Barrier, 
     """
     die_with_parent(parent)
     participant = Participant(rank, world_size, barrier)
-    while True:
-        try:
+    with contextlib.suppress(EOFError, ConnectionError):  # the other end was closed
+        while True:
             method, arguments = connection.recv()
-        except EOFError:
-            return
-        answer: tuple[bool, Any]
-        try:
-            answer = True, getattr(participant, method)(**arguments)
-        except BrokenBarrierError:
-            answer = False, "another worker failed"
-        except Exception as error:
-            barrier.abort()  # nobody is to wait for this worker
-            answer = False, f"{type(error).__name__}: {error}"
-        connection.send(answer)
+            connection.send(_carry_out(participant, method, arguments, barrier))
+
+
+def _carry_out(participant: Participant, method: str, arguments: dict[str, Any], barrier: Barrier) -> tuple[bool, Any]:
+    try:
+        return True, getattr(participant, method)(**arguments)
+    except BrokenBarrierError:
+        return False, "another worker failed"
+    except Exception as error:
+        barrier.abort()  # nobody is to wait for this worker
+        return False, f"{type(error).__name__}: {error}"
