@@ -1,6 +1,7 @@
 """The torch-free front of the host agent: sums numpy arrays over the ranks of a job."""
 
 import atexit
+import operator
 import os
 import threading
 import warnings
@@ -12,27 +13,18 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from host.arrays import prepare
 from host.control import ControlClient
 from host.engine import Engine
 from host.handle import Handle
 from host.history import History
-from host.worker import Tensor, Worker
-from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, DType, Op, check_slots, packet_bytes, size_code
+from host.worker import Worker
+from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, check_slots, packet_bytes, size_code
 from protocol.datagrams import DatagramSocket
 from protocol.errors import WiresumError
 from protocol.faults import FaultInjector, FaultRates
 
 SWITCH_VARIABLE = "WIRESUM_SWITCH"
-
-_DTYPES = {
-    np.dtype(np.float32): DType.FLOAT32,
-    np.dtype(np.float16): DType.FLOAT16,
-    np.dtype(np.int32): DType.INT32,
-    np.dtype(np.int16): DType.INT16,
-    np.dtype(np.int8): DType.INT8,
-    np.dtype(np.uint8): DType.UINT8,
-}
-_SUPPORTED = "float32, float16, int32, int16, int8, uint8, and bfloat16 as its bits in uint16"
 
 
 class Communicator:
@@ -55,7 +47,7 @@ class Communicator:
         fault_seed: their seed.
 
     Raises:
-        ValueError: a malformed address or number.
+        TypeError, ValueError: a malformed address or number.
         SwitchUnreachableError, JoinRefusedError, JoinTimeoutError: see there.
     """
 
@@ -79,6 +71,10 @@ class Communicator:
             switch = os.environ.get(SWITCH_VARIABLE)
             if not switch:
                 raise ValueError(f"no switch: give switch='host:port' or set {SWITCH_VARIABLE}=host:port")
+        rank, world_size = _integer("rank", rank), _integer("world_size", world_size)
+        values_per_packet = _integer("values_per_packet", values_per_packet)
+        if world_size < 1:
+            raise ValueError(f"world_size must be at least 1, not {world_size}")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to world_size - 1 = {world_size - 1}, not {rank}")
         for name, seconds in (("timeout", timeout), ("join_timeout", join_timeout)):
@@ -86,7 +82,7 @@ class Communicator:
                 raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
         size_code(values_per_packet)
         if slots is not None:
-            check_slots(slots)
+            slots = check_slots(_integer("slots", slots))
         self._rank, self._world_size, self._job, self._values = rank, world_size, job, values_per_packet
         self._timeout = timeout
         self._history = History()
@@ -264,25 +260,9 @@ class Communicator:
         self, arrays: list[npt.NDArray[Any]], op: str, outs: list[npt.NDArray[Any]] | None, dtype: str | None
     ) -> tuple[Handle, list[npt.NDArray[Any]]]:
         targets = arrays if outs is None else outs
-        checked = [_check(array, target, op, dtype) for array, target in zip(arrays, targets, strict=True)]
-        handle = Handle(self._engine, len(checked), self._timeout)
-        handle.result = targets
-        handle.owner = self
-        copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
-        tensors: list[Tensor] = []
-        for array, target, kind, operator in checked:
-            # Results overwrite blocks while later ones are still to be sent: fine in place, not half over each other.
-            in_place = array.ctypes.data == target.ctypes.data and array.strides == target.strides
-            usable = array.flags.c_contiguous and (in_place or not np.may_share_memory(array, target))
-            source = array.reshape(-1) if usable else np.array(array, order="C").reshape(-1)
-            if target.flags.c_contiguous:
-                landing = target.reshape(-1)
-            else:
-                landing = np.empty_like(source) if usable else source
-                copies.append((target, landing))
-            tensors.append(Tensor(source=source, target=landing, dtype=kind, op=operator))
-        if copies:
-            handle.finish = lambda: _copy_back(copies)
+        tensors, finish = prepare(arrays, targets, op, dtype)
+        handle = Handle(self._engine, len(tensors), self._timeout)
+        handle.result, handle.finish, handle.owner = targets, finish, self
         self._engine.submit(handle, tensors, self._history.add)
         return handle, targets
 
@@ -297,6 +277,14 @@ def _close_all() -> None:
         communicator.close()
 
 
+def _integer(name: str, number: int) -> int:
+    """A plain integer, as launchers and numpy do not always give it."""
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {number!r}") from None
+
+
 def _shut(engine: Engine, control: ControlClient) -> None:
     engine.close()
     control.close()
@@ -309,41 +297,7 @@ def _describe_stall(control: ControlClient) -> str:
         return f"and the switch could not say why: {error}"
 
 
-def _copy_back(copies: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]]) -> None:
-    for target, landing in copies:
-        np.copyto(target, landing.reshape(target.shape))
-
-
 def _slots_for(receive_bytes: int, values: int) -> int:
     """The largest pool whose results fit into the receive buffer even one by one, each with its overhead."""
     fitting = max(1, receive_bytes // (3 * packet_bytes(values)))
     return min(MAX_SLOTS, 1 << (fitting.bit_length() - 1))
-
-
-def _check(
-    array: npt.NDArray[Any], target: npt.NDArray[Any], op: str, dtype: str | None
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], DType, Op]:
-    """Checks one array and its output, and names their type and the operator."""
-    for name, given in (("array", array), ("out", target)):
-        if not isinstance(given, np.ndarray):
-            raise TypeError(f"{name} must be a numpy array, not {type(given).__name__}")
-    if op not in ("sum", "mean"):
-        raise ValueError(f"op must be 'sum' or 'mean', not {op!r}")
-    if dtype not in (None, "bfloat16"):
-        raise ValueError(f"dtype must be None or 'bfloat16', not {dtype!r}")
-    kind = _DTYPES.get(array.dtype)
-    if dtype == "bfloat16" or array.dtype.name == "bfloat16":
-        if array.dtype.itemsize != 2:
-            raise TypeError(f"bfloat16 comes as its bits in a uint16 array, not as {array.dtype}")
-        kind = DType.BFLOAT16
-    if kind is None:
-        raise TypeError(f"the switch cannot add {array.dtype}; it adds {_SUPPORTED}")
-    if op == "mean" and not kind.is_float:
-        raise TypeError(f"the mean of {array.dtype} is not defined; use 'sum', or floats")
-    if target.shape != array.shape or target.dtype != array.dtype:
-        raise ValueError(
-            f"out must have shape {array.shape} and dtype {array.dtype}, not {target.shape} and {target.dtype}"
-        )
-    if not target.flags.writeable:
-        raise ValueError("the output is read-only; give a writeable array, or another one as out")
-    return array, target, kind, Op.SUM if op == "sum" else Op.MEAN

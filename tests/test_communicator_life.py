@@ -1,0 +1,335 @@
+"""A Communicator from its making to its end: arguments, context manager, closing, statistics, neighbours."""
+
+import gc
+import itertools
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from host.communicator import Communicator
+from host.handle import Handle
+from protocol.errors import ClosedError, PeerLostError, WiresumError
+from protocol.faults import FaultRates
+from switch.server import SoftwareSwitch
+from tests.ranks import LIMIT, alone, errors, fresh_job, run_ranks, start_ranks, text, total, wait_until_idle
+from tests.waiting import wait_until
+
+Array = npt.NDArray[Any]
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SoftwareSwitch]:
+    with SoftwareSwitch(port=0, control_port=0) as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing(switch: SoftwareSwitch) -> Iterator[None]:
+    yield
+    wait_until_idle(switch)
+
+
+def test_leaving_the_with_statement_waits_for_what_is_under_way(switch: SoftwareSwitch) -> None:
+    started: list[tuple[Handle, Handle]] = []
+
+    def body(communicator: Communicator) -> None:
+        many = communicator.all_reduce_many_async([np.ones(1000, np.float32) for _ in range(20)])
+        started.append((many, communicator.all_reduce_async(np.ones(100_000, np.float32))))
+
+    run_ranks(switch, 2, body)
+    for many, one in started:
+        assert many.done()
+        assert one.done()
+        assert (one.wait() == 2).all()
+        assert all((array == 2).all() for array in many.wait())
+
+
+def test_an_exception_in_the_with_statement_does_not_wait(switch: SoftwareSwitch) -> None:
+    started: list[Handle] = []
+
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            raise LookupError("a fault of the user's")
+        started.append(communicator.all_reduce_async(np.ones(100_000, np.float32)))
+        started[0].wait()
+
+    waiting, failing = errors(start_ranks(switch, 2, body))
+    assert isinstance(failing, LookupError)
+    assert isinstance(waiting, PeerLostError)
+    assert "rank 1 (127.0.0.1:" in str(waiting)
+    assert started[0].exception() is waiting
+
+
+def test_pending_collectives_fail_when_it_is_closed(switch: SoftwareSwitch) -> None:
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 0:
+            handle = communicator.all_reduce_async(np.ones(10, np.float32))
+            seen: list[BaseException | None] = []
+            handle.add_done_callback(lambda h: seen.append(h.exception()))
+            communicator.close()
+            with pytest.raises(ClosedError, match="was closed"):
+                handle.wait()
+            assert isinstance(seen[0], ClosedError)
+
+    run_ranks(switch, 2, body)
+
+
+def test_closing_twice_and_use_after_it(switch: SoftwareSwitch) -> None:
+    communicator = alone(switch)
+    communicator.all_reduce(np.ones(1000, np.float32))
+    before = communicator.statistics()
+    communicator.close()
+    communicator.close()
+    after = communicator.statistics()
+    assert after["packets_sent"] == before["packets_sent"] > 0
+    for call in (communicator.all_reduce, communicator.all_reduce_async, lambda a: communicator.all_reduce_many([a])):
+        with pytest.raises(ClosedError, match="was closed"):
+            call(np.ones(3, np.float32))
+    with pytest.raises(ClosedError, match="was closed"):
+        communicator.barrier()
+    assert (communicator.rank, communicator.world_size) == (0, 1)
+
+
+def test_closing_from_several_threads(switch: SoftwareSwitch) -> None:
+    communicator = alone(switch)
+    communicator.all_reduce_async(np.ones(100_000, np.float32))
+    threads = [threading.Thread(target=communicator.close) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+
+
+def test_barrier_waits_for_all(switch: SoftwareSwitch) -> None:
+    arrived: list[int] = []
+    late = threading.Event()
+
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 2:
+            assert late.wait(LIMIT)
+        arrived.append(communicator.rank)
+        if len(arrived) == 2:
+            late.set()
+        communicator.barrier()
+        assert sorted(arrived) == [0, 1, 2]
+
+    run_ranks(switch, 3, body)
+
+
+def test_statistics_add_up(switch: SoftwareSwitch) -> None:
+    before = switch.statistics()
+
+    def body(communicator: Communicator) -> dict[str, float]:
+        communicator.all_reduce(np.ones(256 * 1000, np.float32))
+        return communicator.statistics()
+
+    for counts in run_ranks(switch, 2, body, slots=64):
+        assert counts["packets_sent"] - counts["retransmissions"] == 1064
+        assert counts["packets_received"] >= 1064
+        assert counts["bytes_sent"] >= 1000 * 1034 + 64 * 10
+        assert 0 < counts["srtt"] < 10
+        assert counts["rejected"] == counts["oversized"] == 0
+    results = total(switch.statistics(), "results") - total(before, "results")
+    assert results == 1064
+
+
+def test_injected_faults_are_counted_and_repaired(switch: SoftwareSwitch) -> None:
+    def body(communicator: Communicator) -> dict[str, float]:
+        result = communicator.all_reduce(np.arange(200_000, dtype=np.int32))
+        assert np.array_equal(result, 2 * np.arange(200_000))
+        return communicator.statistics()
+
+    faults = FaultRates(loss=0.05, duplicate=0.05, reorder=0.05)
+    for counts in run_ranks(switch, 2, body, faults=faults, fault_seed=7):
+        assert counts["retransmissions"] > 0
+        for direction, kind in itertools.product(("out", "in"), ("lost", "duplicated", "reordered")):
+            assert counts[f"fault_{direction}_{kind}"] > 0
+
+
+def test_several_communicators_in_one_process(switch: SoftwareSwitch) -> None:
+    """Three jobs at once, of which each rank takes part in all."""
+    names = [fresh_job() for _ in range(2)]
+
+    def body(first: Communicator) -> None:
+        others = [
+            Communicator(
+                switch=text(switch.control_address), job=name, rank=2 - first.rank, world_size=3, values_per_packet=32
+            )
+            for name in names
+        ]
+        with others[0], others[1]:
+            handles = [
+                communicator.all_reduce_async(np.full(50_000, 10**i * (communicator.rank + 1), np.int32))
+                for i, communicator in enumerate((first, *others))
+            ]
+            for i, handle in enumerate(handles):
+                assert (handle.wait() == 6 * 10**i).all()
+
+    run_ranks(switch, 3, body)
+
+
+def test_one_job_after_another_with_the_same_name(switch: SoftwareSwitch) -> None:
+    def body(communicator: Communicator) -> None:
+        assert (communicator.all_reduce(np.ones(1000, np.float16)) == 2).all()
+
+    for _ in range(10):
+        run_ranks(switch, 2, body, job="again")
+
+
+@pytest.mark.filterwarnings("always:.*was never closed:ResourceWarning")
+def test_an_unclosed_communicator_is_closed_by_the_garbage_collector(switch: SoftwareSwitch) -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        communicator = alone(switch)
+        communicator.all_reduce_async(np.ones(10, np.float32)).wait()
+        del communicator
+        gc.collect()
+        wait_until_idle(switch)
+    assert ["was never closed" in str(warning.message) for warning in caught] == [True]
+
+
+@pytest.mark.filterwarnings("always:.*was never closed:ResourceWarning")
+def test_a_pending_handle_keeps_the_communicator_alive(switch: SoftwareSwitch) -> None:
+    """Nobody may get a ClosedError because the last name of the Communicator went out of scope."""
+    address, job = text(switch.control_address), fresh_job()
+    handles: list[Handle] = []
+
+    def start(rank: int) -> None:
+        communicator = Communicator(switch=address, job=job, rank=rank, world_size=2)
+        handles.append(communicator.all_reduce_async(np.ones(300_000, np.float32)))
+
+    with warnings.catch_warnings(record=True) as caught:
+        threads = [threading.Thread(target=start, args=(rank,)) for rank in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(LIMIT)
+        gc.collect()
+        for handle in handles:
+            assert (handle.wait() == 2).all()
+        wait_until(lambda: gc.collect() >= 0 and not switch.jobs(), "the job was not left")
+    assert ["was never closed" in str(warning.message) for warning in caught] == [True, True]
+
+
+def read_only(array: Array) -> Array:
+    array.flags.writeable = False
+    return array
+
+
+SHARED = np.zeros(100, np.float32)
+BAD_CALLS: list[tuple[Callable[[Communicator], Any], type[Exception], str]] = [
+    (lambda c: c.all_reduce([1.0, 2.0]), TypeError, "array must be a numpy array, not list"),  # type: ignore[arg-type]
+    (lambda c: c.all_reduce(np.float32(1)), TypeError, "array must be a numpy array, not float32"),  # type: ignore[arg-type]
+    (lambda c: c.all_reduce(np.ma.zeros(3, np.float32)), TypeError, "must be a numpy array, not MaskedArray"),
+    (lambda c: c.all_reduce(np.zeros(3)), TypeError, "cannot add float64; it adds float32, float16, int32"),
+    (lambda c: c.all_reduce(np.zeros(3, np.int64)), TypeError, "cannot add int64"),
+    (lambda c: c.all_reduce(np.zeros(3, np.complex64)), TypeError, "cannot add complex64"),
+    (lambda c: c.all_reduce(np.zeros(3, bool)), TypeError, "cannot add bool"),
+    (lambda c: c.all_reduce(np.zeros(3, np.uint16)), TypeError, "cannot add uint16; .* bfloat16 as its bits in uint16"),
+    (lambda c: c.all_reduce(np.zeros(3, ">f4")), TypeError, "cannot add >f4"),
+    (lambda c: c.all_reduce(np.zeros(3, np.float32), "max"), ValueError, "op must be 'sum' or 'mean', not 'max'"),
+    (lambda c: c.all_reduce(np.zeros(3, np.int32), "mean"), TypeError, "the mean of int32 is not defined"),
+    (
+        lambda c: c.all_reduce(np.zeros(3, np.float16), dtype="bfloat16"),
+        TypeError,
+        "bfloat16 comes as its bits in a uint16 array, not as float16",
+    ),
+    (
+        lambda c: c.all_reduce(np.zeros(3, np.float32), dtype="float32"),
+        ValueError,
+        "dtype must be None or 'bfloat16', not 'float32'",
+    ),
+    (lambda c: c.all_reduce(read_only(np.zeros(3, np.float32))), ValueError, "the output is read-only"),
+    (
+        lambda c: c.all_reduce(np.zeros(3, np.float32), out=read_only(np.zeros(3, np.float32))),
+        ValueError,
+        "the output is read-only",
+    ),
+    (lambda c: c.all_reduce(np.broadcast_to(np.float32(1), (3,))), ValueError, "the output is read-only"),
+    (
+        lambda c: c.all_reduce(np.zeros(3, np.float32), out=np.zeros((3, 1), np.float32)),
+        ValueError,
+        r"out must have shape \(3,\) and dtype float32, not \(3, 1\) and float32",
+    ),
+    (
+        lambda c: c.all_reduce(np.zeros(3, np.float32), out=np.zeros(3)),
+        ValueError,
+        r"out must have shape \(3,\) and dtype float32, not \(3,\) and float64",
+    ),
+    (
+        lambda c: c.all_reduce_many([np.zeros(1, np.int8), np.zeros(1)]),
+        TypeError,
+        "cannot add float64",
+    ),
+    (lambda c: c.all_reduce_many([SHARED[:60], SHARED[70:], SHARED[50:]]), ValueError, "arrays 0 and 2 share memory"),
+    (lambda c: c.all_reduce_many([SHARED, SHARED]), ValueError, "arrays 0 and 1 share memory"),
+]
+
+
+def test_bad_arguments_are_named_and_change_nothing(switch: SoftwareSwitch) -> None:
+    with alone(switch) as communicator:
+        for call, kind, message in BAD_CALLS:
+            with pytest.raises(kind, match=message):
+                call(communicator)
+        columns = np.ones((50, 4), np.float32)
+        communicator.all_reduce_many([columns[:, i] for i in range(4)])  # interleaved, but apart
+        assert (columns == 1).all()
+        readable = read_only(np.ones(5, np.float32))
+        assert (communicator.all_reduce(readable, out=np.zeros(5, np.float32)) == 1).all()
+        assert communicator.statistics()["rejected"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rank": 2}, "rank must be from 0 to world_size - 1 = 1, not 2"),
+        ({"rank": -1}, "rank must be from 0 to world_size - 1 = 1, not -1"),
+        ({"world_size": 0}, "world_size must be at least 1, not 0"),
+        ({"slots": 3}, "slots must be a power of two from 1 to 16384, not 3"),
+        ({"slots": 0}, "slots must be a power of two from 1 to 16384, not 0"),
+        ({"slots": 32768}, "slots must be a power of two from 1 to 16384, not 32768"),
+        ({"values_per_packet": 100}, r"values per packet must be one of \(32, .*\), not 100"),
+        ({"timeout": 0}, "timeout must be above 0 seconds, not 0"),
+        ({"timeout": float("nan")}, "timeout must be above 0 seconds, not nan"),
+        ({"join_timeout": -1}, "join_timeout must be above 0 seconds, not -1"),
+        ({"switch": "127.0.0.1:http"}, "must be HOST or HOST:PORT, .* not '127.0.0.1:http'"),
+        ({"switch": ""}, "must be HOST or HOST:PORT, .* not ''"),
+    ],
+)
+def test_bad_options_are_named(switch: SoftwareSwitch, changes: dict[str, Any], message: str) -> None:
+    options: dict[str, Any] = {"switch": text(switch.control_address), "rank": 0, "world_size": 2} | changes
+    with pytest.raises(ValueError, match=message):
+        Communicator(**options)
+    (name,) = changes
+    if name in ("rank", "world_size", "slots", "values_per_packet"):
+        with pytest.raises(TypeError, match=f"{name} must be an integer, not '1'"):
+            Communicator(**options | {name: "1"})
+
+
+def test_switch_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("WIRESUM_SWITCH", raising=False)
+    with pytest.raises(ValueError, match="give switch='host:port' or set WIRESUM_SWITCH=host:port"):
+        Communicator(rank=0, world_size=1)
+    monkeypatch.setenv("WIRESUM_SWITCH", "127.0.0.1:1")
+    with pytest.raises(WiresumError, match=r"127\.0\.0\.1:1"):
+        Communicator(rank=0, world_size=1)
+    monkeypatch.setenv("WIRESUM_SWITCH", text(switch.control_address))
+    with Communicator(rank=0, world_size=1) as communicator:
+        assert (communicator.all_reduce(np.ones(3, np.float32)) == 1).all()
+        assert communicator.job == "default"
+
+
+def test_numbers_of_numpy_will_do(switch: SoftwareSwitch) -> None:
+    with Communicator(
+        switch=text(switch.control_address),
+        rank=np.int64(0),  # type: ignore[arg-type]
+        world_size=np.int32(1),  # type: ignore[arg-type]
+        slots=np.int64(16),  # type: ignore[arg-type]
+        values_per_packet=np.int64(64),  # type: ignore[arg-type]
+    ) as communicator:
+        assert (communicator.all_reduce(np.ones(1000, np.float32)) == 1).all()
