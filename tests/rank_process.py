@@ -1,0 +1,159 @@
+"""Ranks in processes of their own, for what cannot be done to a thread: to be killed, stopped, interrupted, forked.
+
+`RankProcess` starts one; the rest of this file is what runs in it.
+"""
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+
+from host.communicator import Communicator
+from protocol.errors import WiresumError
+from wiresum.processes import Child
+
+_LIMIT: Final = 60.0
+
+
+class RankProcess(Child):
+    """One rank of a job that runs one of the scenarios below.
+
+    Args:
+        scenario: name of a function of this file.
+        switch: control address.
+    """
+
+    def __init__(self, scenario: str, switch: str, *, job: str, rank: int, world_size: int) -> None:
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        super().__init__(
+            "tests.rank_process",
+            [scenario, switch, job, str(rank), str(world_size)],
+            name=f"rank {rank}",
+            on_line=self._lines.put,
+        )
+
+    def expect(self, line: str) -> None:
+        """Waits for the process to say this; fails if it says something else, or ends."""
+        said = self._lines.get(timeout=_LIMIT)
+        assert said == line, self.failure(f"said {said!r} instead of {line!r}")
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def sum_once(communicator: Communicator) -> None:
+    array = np.ones(1000, np.float32)
+    communicator.all_reduce(array)
+    assert (array == communicator.world_size).all()
+
+
+def sum_for_ever(communicator: Communicator) -> None:
+    """One large tensor after another; says how many."""
+    array = np.zeros(4_000_000, np.int32)
+    while True:
+        array[:] = communicator.rank + 1
+        communicator.all_reduce(array)
+        assert (array == communicator.world_size * (communicator.world_size + 1) // 2).all()
+        say("summed")
+
+
+def sum_for_two_seconds(communicator: Communicator) -> None:
+    """As long as rank 0 wants, and as many as it does."""
+    array = np.zeros(1_000_000, np.float32)
+    go_on = np.ones(1, np.int32)
+    say("begun")
+    while communicator.all_reduce(go_on, out=np.empty_like(go_on)) == communicator.world_size:
+        array[:] = communicator.rank + 1
+        communicator.all_reduce(array)
+        assert (array == communicator.world_size * (communicator.world_size + 1) // 2).all()
+
+
+def end_without_close(communicator: Communicator) -> None:
+    """What a script does that does not know of `close`: sums, and something still under way at its end."""
+    sum_once(communicator)
+    communicator.all_reduce_async(np.ones(10, np.float32)).wait()
+    communicator.all_reduce_async(np.ones(10, np.float32))
+    say("ending")
+
+
+def raise_in_user_code(communicator: Communicator) -> None:
+    sum_once(communicator)
+    raise LookupError("a fault of the user's")
+
+
+def wait_in_vain(communicator: Communicator) -> None:
+    """For a collective that the others do not call."""
+    sum_once(communicator)
+    say("waiting")
+    communicator.all_reduce(np.ones(100_000, np.float32))
+
+
+def wait_for_handle_in_vain(communicator: Communicator) -> None:
+    sum_once(communicator)
+    handle = communicator.all_reduce_async(np.ones(100_000, np.float32))
+    say("waiting")
+    handle.wait()
+
+
+def fork(communicator: Communicator) -> None:
+    """Children as a data loader makes them: they neither disturb their parent nor can they use its Communicator."""
+    sum_once(communicator)
+    pending = communicator.all_reduce_async(np.ones(3_000_000, np.float32))
+    child = os.fork()
+    if child == 0:
+        refused = 0
+        calls: list[Callable[[], object]] = [
+            lambda: sum_once(communicator),
+            lambda: communicator.all_reduce_async(np.ones(3, np.float32)),
+            communicator.statistics,
+            pending.wait,
+        ]
+        for call in calls:
+            try:
+                call()
+            except WiresumError as error:
+                refused += "forked child" in str(error)
+        with communicator:
+            pass
+        communicator.close()
+        os._exit(refused)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 4
+    assert (pending.wait() == communicator.world_size).all()
+    sum_once(communicator)
+    say("fine")
+    communicator.close()
+
+
+def with_statement(body: Callable[[Communicator], None], communicator: Communicator) -> None:
+    with communicator:
+        body(communicator)
+
+
+def watchdog() -> None:
+    """A rank that hangs must not outlive its test, which reports it by the exit code."""
+    time.sleep(_LIMIT)
+    os._exit(99)
+
+
+def main() -> None:
+    scenario, switch, job, rank, world_size = sys.argv[1:]
+    threading.Thread(target=watchdog, daemon=True).start()
+    communicator = Communicator(switch=switch, job=job, rank=int(rank), world_size=int(world_size))
+    body: Callable[[Communicator], None] = globals()[scenario.removeprefix("with:")]
+    if scenario.startswith("with:"):
+        with communicator:
+            body(communicator)
+    else:
+        body(communicator)
+
+
+if __name__ == "__main__":
+    main()
