@@ -46,11 +46,6 @@ def _wide() -> nn.Module:
 _BUILDERS: Final[dict[str, Callable[[], nn.Module]]] = {"cnn": _cnn, "mlp": _mlp, "wide": _wide}
 
 
-def parameter_count(model: nn.Module) -> int:
-    """How many numbers are trained, and summed over the workers in every step."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
 def flat_weights(model: nn.Module) -> torch.Tensor:
     """All parameters as one vector."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
