@@ -16,7 +16,8 @@ from wiresum.demo.settings import TITLES, Settings
 
 _BARS: Final = "▁▂▃▄▅▆▇█"
 _ASCII_BARS: Final = ".:-=+*%#"
-_PLAIN_LINES: Final = 10  # of one training's progress, where lines cannot be rewritten
+_PLAIN_LINES: Final = 10  # of one training's progress, where lines cannot be rewritten,
+_PLAIN_SECONDS: Final = 5.0  # and more if it takes longer than that from one to the next
 
 
 class Display:
@@ -95,11 +96,13 @@ class PlainTraining(TrainingDisplay):
         self._display = display
         self._title = title
         self._epochs = epochs
+        self._next_seconds = _PLAIN_SECONDS
 
     def epoch(self, epoch: Epoch) -> None:
         """Writes a line, unless there would be too many."""
         step = math.ceil(self._epochs / _PLAIN_LINES)
-        if epoch.number % step == 0 or epoch.number == self._epochs:
+        if epoch.number % step == 0 or epoch.number == self._epochs or epoch.seconds >= self._next_seconds:
+            self._next_seconds = epoch.seconds + _PLAIN_SECONDS
             self._display.say(f"{self._title:8} epoch {epoch.number:3}/{self._epochs}  {_state(epoch)}")
 
 

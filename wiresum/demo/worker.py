@@ -106,7 +106,8 @@ def main() -> int:
         dist.barrier()  # whoever leaves early is missed
         dist.destroy_process_group()
     except Exception as error:
-        tell({"event": "failed", "error": f"{type(error).__name__}: {error}"})
+        text = str(error).partition("\n\nAt:\n")[0]  # torch adds a stack to what a callback raises; stderr has it
+        tell({"event": "failed", "error": f"{type(error).__name__}: {text}"})
         traceback.print_exc()
         sys.stderr.flush()
         sys.stdout.flush()
