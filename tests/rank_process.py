@@ -64,15 +64,16 @@ def sum_for_ever(communicator: Communicator) -> None:
         say("summed")
 
 
-def sum_for_two_seconds(communicator: Communicator) -> None:
-    """As long as rank 0 wants, and as many as it does."""
-    array = np.zeros(1_000_000, np.float32)
-    go_on = np.ones(1, np.int32)
-    say("begun")
-    while communicator.all_reduce(go_on, out=np.empty_like(go_on)) == communicator.world_size:
+def sum_as_long_as_rank_0_wants(communicator: Communicator) -> None:
+    array = np.zeros(500_000, np.float32)
+    while True:
         array[:] = communicator.rank + 1
         communicator.all_reduce(array)
         assert (array == communicator.world_size * (communicator.world_size + 1) // 2).all()
+        go_on = np.zeros(1, np.int32)
+        if not communicator.all_reduce(go_on):
+            return
+        say("summed")
 
 
 def end_without_close(communicator: Communicator) -> None:
@@ -130,11 +131,6 @@ def fork(communicator: Communicator) -> None:
     sum_once(communicator)
     say("fine")
     communicator.close()
-
-
-def with_statement(body: Callable[[Communicator], None], communicator: Communicator) -> None:
-    with communicator:
-        body(communicator)
 
 
 def watchdog() -> None:

@@ -15,7 +15,7 @@ from tests.rank_process import RankProcess, sum_once
 from tests.ranks import Rank, errors, fresh_job, start_ranks, text, total, wait_until_idle
 from tests.waiting import wait_until
 
-PROMPTLY = 5.0  # seconds; a time-out would be a minute or more
+PROMPTLY = 10.0  # seconds; a time-out would be a minute or more
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,440 @@
+"""What goes wrong in a user's first weeks: a clear error on every rank, soon, and everything usable afterwards."""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from host.communicator import Communicator
+from host.control import ControlClient
+from protocol.constants import DType
+from protocol.errors import (
+    DisagreementError,
+    JoinRefusedError,
+    JoinTimeoutError,
+    PeerLostError,
+    StallError,
+    SwitchLostError,
+    SwitchUnreachableError,
+)
+from protocol.faults import FaultRates
+from switch.server import SoftwareSwitch
+from tests.rank_process import RankProcess
+from tests.ranks import Rank, errors, fresh_job, run_ranks, start_ranks, text, wait_until_idle
+from tests.test_worker import check_sums, random_array
+from tests.waiting import wait_until
+from wiresum.processes import SwitchProcess
+
+Array = npt.NDArray[Any]
+
+PROMPTLY = 10.0  # seconds, where nobody may wait for a time-out
+SLOTS = 4096  # of the switch
+
+
+@pytest.fixture(scope="module")
+def switch() -> Iterator[SoftwareSwitch]:
+    with SoftwareSwitch(port=0, control_port=0, total_slots=SLOTS) as server:
+        yield server
+
+
+@pytest.fixture
+def job(switch: SoftwareSwitch) -> Iterator[str]:
+    """A job's name; after the test the switch serves a job of that name, with all its slots."""
+    name = fresh_job()
+    yield name
+    assert_serves(switch, name)
+    wait_until_idle(switch)
+
+
+def assert_serves(switch: SoftwareSwitch | str, job: str) -> None:
+    """In a process that has just seen a job fail, and on the switch it failed on, the next one works."""
+
+    def body(communicator: Communicator) -> None:
+        assert (communicator.all_reduce(np.full(3000, communicator.rank + 1, np.float32)) == 3).all()
+
+    # A pool of the whole switch: that of the failed job is free again.
+    run_ranks(switch, 2, body, job=job, slots=SLOTS)
+
+
+def all_the_same(ranks: list[Rank], kind: type[Exception]) -> list[str]:
+    """The text of each rank's error, which must be of this class."""
+    raised = errors(ranks)
+    for error in raised:
+        assert isinstance(error, kind), raised
+    return [str(error) for error in raised]
+
+
+def barrier(communicator: Communicator) -> None:
+    communicator.barrier()
+
+
+# Joining
+
+
+def test_a_rank_that_never_joins_is_named(switch: SoftwareSwitch, job: str) -> None:
+    ranks = start_ranks(switch, 4, barrier, missing=(1, 3), job=job, join_timeout=0.7)
+    for said in all_the_same(ranks, JoinTimeoutError):
+        assert said.endswith("ranks joined within 0.7 s; missing: rank 1, rank 3") or "rank 1, rank 3, rank" in said
+        assert job in said
+
+
+def test_two_processes_with_one_rank(switch: SoftwareSwitch, job: str) -> None:
+    """The second is refused, while the first waits for the others as well as while it works with them."""
+    (first,) = start_ranks(switch, 2, barrier, missing=(1,), job=job)
+    wait_until(lambda: switch.jobs(), "rank 0 did not join")
+    twice = r"rank 0 of job 'job-\d+' is taken by 127\.0\.0\.1:\d+; 127\.0\.0\.1:\d+ asked for it too"
+    (said,) = all_the_same(start_ranks(switch, 2, barrier, missing=(1,), job=job), JoinRefusedError)
+    assert re.fullmatch(twice, said)
+
+    def body(communicator: Communicator) -> None:
+        (said,) = all_the_same(start_ranks(switch, 2, barrier, missing=(0,), job=job), JoinRefusedError)
+        assert "rank 1 of job" in said
+        assert "and the job is running" in said
+        communicator.barrier()
+
+    (second,) = start_ranks(switch, 2, body, missing=(0,), job=job)
+    assert errors([first, second]) == [None, None]
+
+
+def test_more_ranks_than_a_switch_takes(switch: SoftwareSwitch, job: str) -> None:
+    ranks = start_ranks(switch, 33, barrier, missing=tuple(range(3, 33)), job=job)
+    for said in all_the_same(ranks, JoinRefusedError):
+        assert said == f"job {job!r} asks for 33 ranks, and this switch takes from 1 to 32"
+
+
+def test_ranks_that_differ_about_the_job(switch: SoftwareSwitch, job: str) -> None:
+    (first,) = start_ranks(switch, 2, barrier, missing=(1,), job=job, join_timeout=1.0)
+    wait_until(lambda: switch.jobs(), "rank 0 did not join")
+    (size,) = all_the_same(start_ranks(switch, 3, barrier, missing=(0, 1), job=job), JoinRefusedError)
+    assert "world size 3" in size
+    assert "joined with 2" in size
+    (values,) = all_the_same(
+        start_ranks(switch, 2, barrier, missing=(0,), job=job, values_per_packet=64), JoinRefusedError
+    )
+    assert "64 values per packet" in values
+    (waited,) = all_the_same([first], JoinTimeoutError)
+    assert "missing: rank 1 (refused: " in waited
+
+
+def test_a_pool_that_is_too_small(switch: SoftwareSwitch, job: str) -> None:
+    wishes: list[dict[str, Any]] = [{"slots": 8192}, {"slots": 1024, "values_per_packet": 2048}]
+    for options in wishes:
+        for said in all_the_same(start_ranks(switch, 2, barrier, job=job, **options), JoinRefusedError):
+            assert f"takes 8192 slots of 256, and the switch has {SLOTS} of {SLOTS} free; taken: none" in said
+
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 0:
+            for said in all_the_same(start_ranks(switch, 2, barrier, slots=2048), JoinRefusedError):
+                assert f"has 1024 of {SLOTS} free; taken: 1024 by job {other!r}, 2048 by job {job!r}" in said
+        communicator.barrier()
+
+    other = fresh_job()
+    with Communicator(switch=text(switch.control_address), job=other, rank=0, world_size=1, slots=1024):
+        run_ranks(switch, 2, body, job=job, slots=2048)
+
+
+def test_a_wrong_address_is_refused_in_seconds(switch: SoftwareSwitch, job: str) -> None:
+    began = time.monotonic()
+    for address in ("127.0.0.1:1", "no-such-host.invalid:50099", text(switch.data_address)):
+        for said in all_the_same(start_ranks(address, 2, barrier), SwitchUnreachableError):
+            assert address in said
+    assert time.monotonic() - began < 3 * PROMPTLY
+
+
+# Disagreement
+
+Call = Callable[[Communicator], object]
+
+
+def reduce_zeros(size: int, dtype: str = "float32", op: str = "sum") -> Call:
+    return lambda communicator: communicator.all_reduce(np.zeros(size, dtype), op)
+
+
+@pytest.mark.parametrize(
+    ("calls", "accounts"),
+    [
+        pytest.param(
+            [reduce_zeros(100_000), reduce_zeros(100_000), reduce_zeros(100_001)],
+            ["ranks 0, 1: all_reduce #0: sum of 100000 float32", "rank 2: all_reduce #0: sum of 100001 float32"],
+            id="size",
+        ),
+        pytest.param(
+            [reduce_zeros(2), reduce_zeros(5), reduce_zeros(3)],
+            [f"rank {i}: all_reduce #0: sum of {size} float32" for i, size in enumerate((2, 5, 3))],
+            id="size of small tensors",
+        ),
+        pytest.param(
+            [reduce_zeros(10), reduce_zeros(1_000_000), reduce_zeros(10)],
+            ["ranks 0, 2: all_reduce #0: sum of 10 float32", "rank 1: all_reduce #0: sum of 1000000 float32"],
+            id="a small and a large tensor",
+        ),
+        pytest.param(
+            [reduce_zeros(1000), reduce_zeros(1000, "float16"), reduce_zeros(1000, "int32")],
+            [f"rank {i}: all_reduce #0: sum of 1000 {name}" for i, name in enumerate(("float32", "float16", "int32"))],
+            id="dtype",
+        ),
+        pytest.param(
+            [reduce_zeros(1000, op="mean"), reduce_zeros(1000), reduce_zeros(1000, op="mean")],
+            ["ranks 0, 2: all_reduce #0: mean of 1000 float32", "rank 1: all_reduce #0: sum of 1000 float32"],
+            id="operator",
+        ),
+        pytest.param(
+            [
+                lambda c: c.all_reduce_many([np.zeros(700, np.float32), np.zeros(300, np.float32)]),
+                lambda c: c.all_reduce_many([np.zeros(300, np.float32), np.zeros(700, np.float32)]),
+                lambda c: c.all_reduce_many([np.zeros(700, np.float32), np.zeros(300, np.float32)]),
+            ],
+            ["ranks 0, 2: all_reduce #0: sum of 700 float32", "rank 1: all_reduce #0: sum of 300 float32"],
+            id="order",
+        ),
+        pytest.param(
+            [reduce_zeros(50), lambda _: None, reduce_zeros(50)],
+            ["ranks 0, 2: all_reduce #0: sum of 50 float32", "rank 1: all_reduce #0: sum of 1 int32"],
+            id="one call left out",
+        ),
+        pytest.param(
+            [reduce_zeros(50), reduce_zeros(50), reduce_zeros(0)],
+            ["ranks 0, 1: all_reduce #0: sum of 50 float32", "rank 2: all_reduce #0: sum of 0 float32"],
+            id="empty",
+        ),
+    ],
+)
+def test_ranks_that_disagree_see_what_each_asked_for(
+    switch: SoftwareSwitch, job: str, calls: list[Call], accounts: list[str]
+) -> None:
+    """On every rank. One that has all its answers before another complains learns of it in its next call."""
+    began = time.monotonic()
+
+    def body(communicator: Communicator) -> None:
+        calls[communicator.rank](communicator)
+        communicator.barrier()
+        communicator.barrier()
+
+    said = all_the_same(start_ranks(switch, 3, body, job=job), DisagreementError)
+    assert time.monotonic() - began < PROMPTLY
+    assert len(set(said)) == 1
+    title, *lines = said[0].splitlines()
+    assert title == f"ranks of job {job!r} disagree about collective #0:"
+    assert [line.strip() for line in lines] == accounts
+
+
+def test_a_disagreement_among_queued_tensors_names_the_right_one(switch: SoftwareSwitch, job: str) -> None:
+    def body(communicator: Communicator) -> None:
+        sizes = [300, 10, 5000, 700 + communicator.rank, 20, 80_000]
+        handles = [communicator.all_reduce_async(np.ones(size, np.float32)) for size in sizes]
+        for handle in handles[:3]:
+            assert (handle.wait() == 2).all()
+        for handle in handles[3:]:
+            handle.wait()
+        communicator.barrier()
+
+    for said in all_the_same(start_ranks(switch, 2, body, job=job), DisagreementError):
+        assert "disagree about collective #3:" in said
+        assert "rank 0: all_reduce #3: sum of 700 float32" in said
+        assert "rank 1: all_reduce #3: sum of 701 float32" in said
+
+
+# Workers that die, stop, leave, or do not come
+
+
+def beside(
+    switch: SoftwareSwitch, job: str, scenario: str, body: Callable[[Communicator, RankProcess], object], **options: Any
+) -> tuple[list[Rank], RankProcess]:
+    """Ranks 0 and 1 are threads of this process, rank 2 is a process."""
+    process = RankProcess(scenario, text(switch.control_address), job=job, rank=2, world_size=3)
+    return start_ranks(switch, 3, lambda c: body(c, process), missing=(2,), job=job, **options), process
+
+
+def sum_for_ever(communicator: Communicator, _: object) -> None:
+    array = np.zeros(4_000_000, np.int32)
+    while True:
+        array[:] = communicator.rank + 1
+        assert (communicator.all_reduce(array) == 6).all()
+
+
+def test_a_worker_killed_in_the_middle_is_named_at_once(switch: SoftwareSwitch, job: str) -> None:
+    ranks, process = beside(switch, job, "sum_for_ever", sum_for_ever)
+    with process:
+        process.expect("summed")
+        process.expect("summed")
+        process.kill()
+        killed = time.monotonic()
+        for said in all_the_same(ranks, PeerLostError):
+            assert re.fullmatch(rf"rank 2 \(127\.0\.0\.1:\d+\) of job '{job}' died", said)
+        assert time.monotonic() - killed < PROMPTLY
+        wait_until_idle(switch)
+        with closing(ControlClient(text(switch.control_address))) as client:
+            assert client.info.free_slots == SLOTS
+
+
+@pytest.mark.slow
+def test_a_worker_stopped_for_five_seconds_delays_the_others_and_no_more(switch: SoftwareSwitch, job: str) -> None:
+    stopped: list[float] = []
+
+    def body(communicator: Communicator, process: RankProcess) -> None:
+        array = np.zeros(500_000, np.float32)
+        for i in range(40):
+            if communicator.rank == 0 and i == 20:
+                os.kill(process.pid, signal.SIGSTOP)
+                stopped.append(time.monotonic())
+            array[:] = communicator.rank + 1
+            assert (communicator.all_reduce(array) == 6).all()
+            communicator.all_reduce(np.full(1, i < 39, np.int32))
+        stopped.append(time.monotonic())
+
+    ranks, process = beside(switch, job, "sum_as_long_as_rank_0_wants", body)
+    with process:
+        wait_until(lambda: stopped, "rank 2 was not stopped")
+        time.sleep(5.0)  # what this test is about
+        os.kill(process.pid, signal.SIGCONT)
+        assert errors(ranks) == [None, None]
+        assert process.wait(PROMPTLY) == 0, process.stderr()
+        assert stopped[1] - stopped[0] > 5.0
+
+
+def test_a_rank_that_does_not_call_is_named_by_the_time_out(switch: SoftwareSwitch, job: str) -> None:
+    def body(communicator: Communicator) -> None:
+        communicator.barrier()
+        if communicator.rank == 2:
+            for rank in ranks[:2]:
+                rank.join()
+        communicator.all_reduce(np.ones(5000, np.float32))
+
+    ranks: list[Rank] = []
+    ranks += start_ranks(switch, 3, body, job=job, timeout=0.5)
+    first, second, late = errors(ranks)
+    for error in (first, second):
+        assert isinstance(error, StallError)
+        assert re.search(
+            r"all_reduce #1: sum of 5000 float32 did not finish within 0\.5 s: the switch waits for rank 2 "
+            r"\(127\.0\.0\.1:\d+, sent its last packet \d\.\d s ago\)",
+            str(error),
+        )
+    # It comes when the others have given up.
+    assert isinstance(late, PeerLostError)
+    assert re.search(r"rank [01] \(127\.0\.0\.1:\d+\) left job", str(late))
+
+
+def test_a_network_that_carries_no_packets_is_told_by_the_time_out(switch: SoftwareSwitch, job: str) -> None:
+    """The control connection works, and the data plane's packets are filtered."""
+
+    def body(communicator: Communicator) -> None:
+        communicator.all_reduce(np.ones(5000, np.float32))
+
+    address, nothing = text(switch.control_address), FaultRates(loss=1.0)
+    ranks = [
+        Rank(address, rank, body, {"job": job, "world_size": 2, "timeout": 0.5, "faults": nothing if rank else None})
+        for rank in range(2)
+    ]
+    for said in all_the_same(ranks, StallError):
+        assert re.search(r"waits for rank 1 \(127\.0\.0\.1:\d+, never sent a packet\)", said)
+
+
+def test_a_failed_communicator_repeats_its_error(switch: SoftwareSwitch, job: str) -> None:
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            return
+        with pytest.raises(PeerLostError) as first:
+            communicator.all_reduce(np.ones(10, np.float32))
+        for call in (communicator.all_reduce, communicator.all_reduce_async):
+            with pytest.raises(PeerLostError) as again:
+                call(np.ones(10, np.float32))
+            assert str(again.value) == str(first.value)
+        assert communicator.statistics()["packets_sent"] > 0
+
+    run_ranks(switch, 2, body, job=job)
+
+
+# The switch
+
+
+def test_a_switch_killed_in_the_middle_is_named_and_its_successor_serves() -> None:
+    job, sums = fresh_job(), 0
+
+    def body(communicator: Communicator) -> None:
+        nonlocal sums
+        array = np.zeros(2_000_000, np.int32)
+        while True:
+            array[:] = communicator.rank + 1
+            assert (communicator.all_reduce(array) == 3).all()
+            sums += 1
+
+    with SwitchProcess("--slots", str(SLOTS)) as switch:
+        ranks = start_ranks(switch.address, 2, body, job=job)
+        wait_until(lambda: sums > 3, "nothing was summed")
+        switch.kill()
+        killed = time.monotonic()
+        for said in all_the_same(ranks, SwitchLostError):
+            assert said.startswith(f"the switch at {switch.address} went away")
+        assert time.monotonic() - killed < PROMPTLY
+    ports = [address.rpartition(":")[2] for address in (switch.data_address, switch.address)]
+    with SwitchProcess("--slots", str(SLOTS), "--port", ports[0], "--control-port", ports[1]) as successor:
+        assert successor.address == switch.address
+        assert_serves(successor.address, job)
+
+
+# Heavy and rough days
+
+
+def test_two_jobs_at_once_do_not_touch_each_other(switch: SoftwareSwitch, job: str) -> None:
+    other = fresh_job()
+
+    def body(communicator: Communicator) -> list[Array]:
+        mine = 1000 if communicator.job == job else 3
+        arrays = [np.full(50_000, mine * (communicator.rank + 1) + i, np.int32) for i in range(10)]
+        for array in arrays:
+            communicator.all_reduce(array)
+        return arrays
+
+    ranks = [*start_ranks(switch, 3, body, job=job, slots=64), *start_ranks(switch, 2, body, job=other, slots=256)]
+    assert errors(ranks) == [None] * 5
+    for number, rank in enumerate(ranks):
+        for i, array in enumerate(rank.result):
+            assert (array == (6 * 1000 + 3 * i if number < 3 else 3 * 3 + 2 * i)).all()
+
+
+def test_a_thousand_small_tensors_and_one_of_400_mb() -> None:
+    def body(communicator: Communicator) -> None:
+        small = [np.full(1 + i % 300, i, np.float32) for i in range(1000)]
+        large = np.full(100_000_000, communicator.rank + 1, np.float32)
+        handles = [communicator.all_reduce_async(array) for array in small[:500]]
+        handles.append(communicator.all_reduce_async(large))
+        handles += [communicator.all_reduce_async(array) for array in small[500:]]
+        for handle in handles:
+            handle.wait()
+        assert large.min() == large.max() == 3
+        assert all((array == 2 * i).all() for i, array in enumerate(small))
+
+    with SwitchProcess() as switch:
+        run_ranks(switch.address, 2, body)
+
+
+@pytest.mark.parametrize("side", ["switch", "workers"])
+def test_ten_percent_loss_with_duplication_and_reordering(side: str) -> None:
+    rates = "loss=0.1,duplicate=0.1,reorder=0.1"
+    inputs = {
+        dtype: [random_array(np.random.default_rng(rank), dtype, 50_000) for rank in range(3)]
+        for dtype in (DType.INT32, DType.FLOAT32, DType.UINT8)
+    }
+
+    def body(communicator: Communicator) -> dict[DType, Array]:
+        sums = {dtype: arrays[communicator.rank].copy() for dtype, arrays in inputs.items()}
+        for array in sums.values():
+            communicator.all_reduce(array)
+        counts = communicator.statistics()
+        assert counts["retransmissions"] > 0.1 * counts["packets_sent"]
+        return sums
+
+    options = ["--faults-in", rates, "--faults-out", rates] if side == "switch" else []
+    faults = FaultRates.parse(rates) if side == "workers" else None
+    with SwitchProcess(*options, "--seed", "5") as switch:
+        sums = run_ranks(switch.address, 3, body, faults=faults, fault_seed=5)
+    for dtype, arrays in inputs.items():
+        check_sums(arrays, [result[dtype] for result in sums], dtype, 256)
