@@ -58,6 +58,9 @@ class SoftwareSwitch:
         self._control = ControlServer(self._plane, host=bind, port=control_port, max_ranks=MAX_RANKS)
         try:
             self.control_address: Address = self._control.start()
+        except OSError as error:
+            self._plane.close()
+            raise WiresumError(error.strerror or str(error)) from error
         except BaseException:
             self._plane.close()
             raise

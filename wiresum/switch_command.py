@@ -60,8 +60,7 @@ def run(args: argparse.Namespace) -> int:
             offload=not args.no_offload,
         ) as switch:
             control, data = switch.control_address, switch.data_address
-            sys.stdout.write(f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}\n")
-            sys.stdout.flush()
+            _say(f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}")
             if not switch.offload and not args.no_offload:
                 sys.stderr.write("this kernel has no UDP segmentation or receive offload: slower, otherwise the same\n")
             if args.watch:
@@ -80,6 +79,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _say(line: str) -> None:
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read this has gone, but the jobs have not.
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
 def _watch(switch: SoftwareSwitch, stop: int) -> None:
     from rich.console import Console
     from rich.live import Live
@@ -90,8 +100,7 @@ def _watch(switch: SoftwareSwitch, stop: int) -> None:
     counters = LiveCounters()
     if not console.is_terminal:
         while switch.alive and not select.select([stop], [], [], _HEALTH_SECONDS)[0]:
-            sys.stdout.write(counters.line(switch.jobs(), switch.statistics(), time.monotonic()) + "\n")
-            sys.stdout.flush()
+            _say(counters.line(switch.jobs(), switch.statistics(), time.monotonic()))
         return
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while switch.alive:
