@@ -222,7 +222,11 @@ class Engine:
                 now = time.monotonic()
                 if received is not None:
                     self._take(received[0], now)
-                self._flush(now)
+                    # After a loss results come in small pieces. Sent on as such they would never grow together again.
+                    while worker.has_full_batch:
+                        self._send_next(now)
+                else:
+                    self._flush(now)
                 if worker.has_news or now >= expiry_check:
                     self._settle(now)
                     expiry_check = now + _EXPIRY_CHECK_SECONDS
@@ -272,14 +276,16 @@ class Engine:
             for _, batch in self._outbound.due(now):
                 self._send(batch)
         while self._worker.has_packets:
-            with self._lock:
-                batch_out = self._worker.packets(now)
-            if batch_out is None:
-                return
-            if self._outbound is not None:
-                batch_out = self._outbound.apply(batch_out, now, flow=self._flow)
-            if batch_out.size:
-                self._send(batch_out)
+            self._send_next(now)
+
+    def _send_next(self, now: float) -> None:
+        """Sends one batch of those that are queued."""
+        with self._lock:
+            batch = self._worker.packets(now)
+        if batch is not None and self._outbound is not None:
+            batch = self._outbound.apply(batch, now, flow=self._flow)
+        if batch is not None and batch.size:
+            self._send(batch)
 
     def _send(self, batch: PacketBatch) -> None:
         self.bytes_sent += batch.size

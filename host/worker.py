@@ -86,6 +86,8 @@ class Worker:
         state["scratch"] = self._scratch.ctypes.data
         state["disagreed"] = -1
         state["newest_answered"] = -np.inf
+        state["patience"] = 1
+        state["patience_changed"] = -np.inf
         state["srtt"] = -1.0
         state["rto"] = initial_rto
         state["rto_min"] = min_rto
@@ -175,6 +177,11 @@ class Worker:
     def has_packets(self) -> bool:
         """Whether packets are queued for sending."""
         return self._queued > 0
+
+    @property
+    def has_full_batch(self) -> bool:
+        """Whether so many packets are queued that waiting for more would make no batch larger."""
+        return self._queued >= self._batch
 
     def packets(self, now: float) -> PacketBatch | None:
         """The next packets to send at `now`, or None; a view that the next call overwrites."""

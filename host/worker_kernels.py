@@ -33,6 +33,7 @@ FLIGHT = np.dtype(
         ("tries", "i4"),  # how often it was sent
         ("done", "u1"),
         ("queued", "u1"),
+        ("probe", "u1"),  # last sent because of a time-out
     ],
     align=True,
 )
@@ -74,6 +75,8 @@ STATE = np.dtype(
         ("queue_length", "i8"),
         ("disagreed", "i8"),  # a chunk for which another consistency byte came back, or -1
         ("newest_answered", "f8"),  # the latest time of sending among the chunks that were answered
+        ("patience", "i8"),  # by how many quarters of a round trip a chunk must be overtaken to count as lost
+        ("patience_changed", "f8"),
         ("srtt", "f8"),  # seconds; below zero until measured
         ("rttvar", "f8"),
         ("rto", "f8"),
@@ -94,6 +97,8 @@ STATE = np.dtype(
 
 _FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
 _PROBES = 8  # chunks that a time-out sends again
+_MOST_PATIENCE = 8  # two round trips
+_PATIENCE_ROUNDS = 64  # round trips without an answer that came twice, after which patience lessens
 _REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
 
 
@@ -132,6 +137,7 @@ def enqueue(state: Any, flights: Any, queue: Any, tensor: Any, chunk: int) -> No
         return
     flight.chunk = chunk
     flight.done = 0
+    flight.probe = 0
     flight.tries = 0
     state.outstanding += 1
     if not flight.queued:  # else the chunk before was answered while queued again, and its place in the queue serves
@@ -317,6 +323,8 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             continue
         if flight.done or flight.tries == 0:
             state.duplicates += 1
+            if flight.tries > 1:
+                be_patient(state, now)
             continue
         tensor = tensors[find_tensor(tensors, state.tensors, chunk)]
         place = chunk - tensor.first
@@ -381,9 +389,9 @@ def measure(state: Any, flight: Any, now: float) -> None:
     state.silence = 0
     state.quiet_until = min(state.quiet_until, now + state.rto)
     if flight.tries > 1:
-        # Karn: it is not known which sending was answered. If it can only have been the last one, that says something
-        # about what else was lost; it says nothing about the round trip.
-        if state.srtt / 2 <= sample <= 2 * state.srtt + 4 * state.rttvar:
+        # Karn: it is not known which sending was answered, and so the sample says nothing about the round trip. But a
+        # probe's answer, if it can be one, tells what became of all that was sent before the probe.
+        if flight.probe and state.srtt / 2 <= sample <= 2 * state.srtt + 4 * state.rttvar:
             state.newest_answered = max(state.newest_answered, flight.sent)
         return
     state.newest_answered = max(state.newest_answered, flight.sent)
@@ -397,6 +405,14 @@ def measure(state: Any, flight: Any, now: float) -> None:
 
 
 @kernel
+def be_patient(state: Any, now: float) -> None:
+    """Learns, at most once in a round trip, that a chunk was sent again although its answer was on its way."""
+    if now > state.patience_changed + state.srtt:
+        state.patience = min(state.patience + 1, _MOST_PATIENCE)
+        state.patience_changed = now
+
+
+@kernel
 def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> None:
     """Queues chunks for retransmission and sets the next deadline.
 
@@ -407,7 +423,10 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> 
     Args:
         timed: whether time-outs count at this moment; not while answers may lie unread in the socket.
     """
-    overtaken = state.newest_answered - max(state.srtt / 4, _REORDERING_SECONDS)
+    if state.patience > 1 and now > state.patience_changed + _PATIENCE_ROUNDS * state.srtt:
+        state.patience -= 1
+        state.patience_changed = now
+    overtaken = state.newest_answered - max(state.srtt / 4 * state.patience, _REORDERING_SECONDS)
     timed = timed and now >= state.quiet_until
     probes = 0
     deadline = np.inf
@@ -417,11 +436,13 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> 
             continue
         if flight.sent < overtaken and flight.tries < _FAST_TRIES:
             push(state, flights, queue, slot)
+            flight.probe = 0
             continue
         due = time_out(state, flight)
         if timed and due <= now and probes < _PROBES:
             probes += 1
             push(state, flights, queue, slot)
+            flight.probe = 1
         else:
             deadline = min(deadline, due)
     if probes:

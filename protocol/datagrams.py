@@ -152,6 +152,10 @@ class DatagramSocket:
         return 0
 
     def _send_each(self, batch: PacketBatch, peer: Address | None) -> int:
+        if self._segment and self._segment < batch.segment:
+            # Else the kernel would cut even a single packet into pieces of what was sent last.
+            self.socket.setsockopt(socket.IPPROTO_UDP, _UDP_SEGMENT, 0)
+            self._segment = 0
         for start in range(0, batch.size, batch.segment):
             packet = batch.view[start : start + batch.segment]
             try:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from protocol.packets import Address, PacketBatch
 from switch.dataplane import Counter, JobSpec, StalledSlot
 from switch.slot_kernels import COUNTERS
-from switch.slots import Aggregator
+from switch.slots import Aggregator, Result
 
 
 @dataclass(slots=True, eq=False)
@@ -41,6 +41,10 @@ class Job:
             for rank, address in enumerate(spec.workers)
         )
 
+    def outgoing(self, result: Result) -> "Outgoing":
+        """A result with the members it goes to."""
+        return Outgoing(result.batch, self.members if result.rank is None else (self.members[result.rank],))
+
     def counters(self) -> list[tuple[str, int, int]]:
         """(name, rank, value) of all that is counted for each rank."""
         counted: npt.NDArray[np.int64] = self.aggregator.counters
@@ -67,6 +71,7 @@ class SwitchCore:
         self.unknown_source = 0
         self.empty = 0
         self._ended: dict[str, int] = {}
+        self._waiting: dict[Job, None] = {}  # jobs with results that wait for more
 
     def add_job(self, spec: JobSpec) -> Job:
         """Installs a job. An address that stands in an older job belongs to the new one from now on."""
@@ -81,6 +86,7 @@ class SwitchCore:
         job = self.jobs.pop(number, None)
         if job is None:
             return None
+        self._waiting.pop(job, None)
         for member in job.members:
             if self.members.get(member.address) is member:
                 del self.members[member.address]
@@ -88,26 +94,36 @@ class SwitchCore:
             self._ended[name] = self._ended.get(name, 0) + value
         return job
 
-    def receive(self, batch: PacketBatch, source: Address, now: float) -> tuple[Outgoing, ...]:
-        """What a batch of packets from one source leads to."""
+    def receive(self, batch: PacketBatch, source: Address, now: float) -> list[Outgoing]:
+        """Takes a batch of packets from one source.
+
+        Returns:
+            results that fill a batch. Others wait for more, until `flush`.
+        """
         member = self.members.get(source)
         if member is None:
             self.unknown_source += max(1, len(batch))
-            return ()
+            return []
         size = batch.size
         if not size:
             self.empty += 1
-            return ()
+            return []
         member.heard = now
         member.bytes_in += size
-        answer = member.job.aggregator.receive(batch, member.rank)
-        if not answer.to_all and not answer.to_sender:
-            return ()
-        everybody = member.job.members
-        return tuple(
-            [Outgoing(result, everybody) for result in answer.to_all]
-            + [Outgoing(result, (member,)) for result in answer.to_sender]
-        )
+        job = member.job
+        results = job.aggregator.add(batch, member.rank)
+        if job.aggregator.waiting >= job.aggregator.full_batch:
+            results += job.aggregator.take()
+        elif job.aggregator.waiting:
+            self._waiting[job] = None
+        return [job.outgoing(result) for result in results]
+
+    def flush(self) -> list[Outgoing]:
+        """The results that wait; call it when no more packets are there to be received."""
+        if not self._waiting:
+            return []
+        jobs, self._waiting = self._waiting, {}
+        return [job.outgoing(result) for job in jobs for result in job.aggregator.take()]
 
     def stalled(self, number: int) -> list[StalledSlot]:
         """Slots of a job that wait for some of its ranks."""

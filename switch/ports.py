@@ -24,6 +24,8 @@ from switch.dataplane import Counter, JobSpec, StalledSlot
 T = TypeVar("T")
 
 _COMMAND_SECONDS = 10.0
+_BURST = 16  # batches taken from one socket before the others' turn
+_SMALL_BYTES = 32768
 
 
 class UdpSwitch:
@@ -163,11 +165,18 @@ class UdpSwitch:
             udp = self._by_fd.get(fd)
             if udp is None:
                 continue  # its job was removed a moment ago
-            received = udp.receive()
-            if received is not None:
+            for _ in range(_BURST):
+                received = udp.receive()
+                if received is None:
+                    break
                 self._take(*received, time.monotonic())
+                if received[0].size > _SMALL_BYTES:
+                    break  # others' turn; small pieces, such as come after a loss, are better taken together
+        now = time.monotonic()
         if timeout is not None:
-            self._release(time.monotonic())
+            self._release(now)
+        for outgoing in self._core.flush():
+            self._send(outgoing, now)
 
     def _run_commands(self) -> None:
         os.eventfd_read(self._wake)

@@ -52,6 +52,10 @@ JOB = np.dtype(
         ("pool", "i8"),  # SLOT records, shape (slots,)
         ("registers", "i8"),  # uint32 in host order, shape (slots, 2, values)
         ("counters", "i8"),  # int64, shape (ranks, len(COUNTERS))
+        ("out", "i8"),  # results: uint8, shape (2 + 2 * ranks, row_bytes)
+        ("row_bytes", "i8"),
+        ("filled", "i8"),  # packets in each row of the results: int64, shape (2 + 2 * ranks,)
+        ("waiting", "i8"),  # packets in the row that has most
     ],
     align=True,
 )
@@ -86,8 +90,8 @@ COUNTERS = (
     RETRANSMITTED,
 ) = range(len(COUNTERS))
 
-# Where a result goes: row of the output buffers.
-ALL_VALUES, ALL_EXPONENTS, ONE_VALUES, ONE_EXPONENTS = range(4)
+# Where a result goes: rows of the output buffer. Two for all ranks, with values and without, then two for each rank.
+TO_ALL = 0
 
 
 @kernel
@@ -120,19 +124,22 @@ def check(address: int, length: int, job: int, slots: int, size: int, value_byte
 
 
 @kernel
-def receive(
-    job_address: int, rank: int, data: int, length: int, segment: int, out: int, row_bytes: int
-) -> tuple[int, int, int, int]:
-    """Takes a batch of packets of one rank and writes the results that they complete or ask for again.
+def to_rank(rank: int) -> int:
+    """The first of the two rows for results that go to one rank."""
+    return 2 + 2 * rank
+
+
+@kernel
+def receive(job_address: int, rank: int, data: int, length: int, segment: int) -> int:
+    """Takes a batch of packets of one rank and appends the results that they complete or ask for again to the output.
 
     Args:
         job_address: of the JOB record.
-        data, length, segment: address and bytes of the batch, bytes of each packet but the last.
-        out: address of four rows of row_bytes, each with room for as many packets as the batch has: results for all
-            ranks with values and without, results for this rank alone with values and without.
+        data, length, segment: address and bytes of the batch, bytes of each packet but the last. Every row of the
+            output must have room for as many results.
 
     Returns:
-        bytes written to each row of out.
+        packets that wait in the output, in the row that has most.
     """
     spec = carray(pointer(job_address), (1,), JOB)[0]
     job, ranks, size, per_packet, slots = spec.job, spec.ranks, spec.size, spec.values, spec.slots
@@ -141,7 +148,7 @@ def receive(
     counters = carray(pointer(spec.counters + rank * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
     me = np.uint32(1) << np.uint32(rank)
     value_bytes = VALUE_BYTES * per_packet
-    filled = np.zeros(4, np.int64)
+    filled = carray(pointer(spec.filled), (2 + 2 * ranks,), np.int64)
     for start in range(0, length, segment):
         packet = data + start
         counters[RECEIVED] += 1
@@ -194,19 +201,23 @@ def receive(
             continue
         if fresh:
             counters[RESULTS] += 1
-            row = ALL_VALUES if has_values else ALL_EXPONENTS
+            row = TO_ALL
         else:
             counters[RETRANSMITTED] += 1
-            row = ONE_VALUES if has_values else ONE_EXPONENTS
-        result = out + row * row_bytes + filled[row]
+            row = to_rank(rank)
+        packet_size = PREFIX_BYTES + value_bytes
+        if not has_values:
+            row += 1
+            packet_size = PREFIX_BYTES
+        result = spec.out + row * spec.row_bytes + filled[row] * packet_size
+        filled[row] += 1
+        spec.waiting = max(spec.waiting, filled[row])
         store8(result, kind)
         store8(result + 1, job)
         store32(result + 2, chunk)
         store16(result + 6, index)
         store8(result + 8, int(registers.e0[version]))
         store8(result + 9, int(registers.e1[version]))
-        filled[row] += PREFIX_BYTES
         if has_values:
             copy_swapped(stored, result + PREFIX_BYTES, per_packet)
-            filled[row] += value_bytes
-    return filled[0], filled[1], filled[2], filled[3]
+    return int(spec.waiting)

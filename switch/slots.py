@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.constants import (
+    MAX_DATAGRAM,
     MAX_RANKS,
     MAX_SEGMENTS,
     PREFIX_BYTES,
@@ -19,19 +20,15 @@ from switch.dataplane import StalledSlot
 from switch.slot_kernels import COUNTERS, JOB, SLOT
 
 
-class Answer(NamedTuple):
-    """Results to send: views into buffers that the next call overwrites.
+class Result(NamedTuple):
+    """Results to send, all of one size; a view that is good until the aggregator receives again.
 
     Attributes:
-        to_all: for every rank of the job.
-        to_sender: for the rank whose packets were given in.
+        rank: to whom; None: to every rank of the job.
     """
 
-    to_all: tuple[PacketBatch, ...]
-    to_sender: tuple[PacketBatch, ...]
-
-
-_NOTHING = Answer((), ())
+    rank: int | None
+    batch: PacketBatch
 
 
 class Aggregator:
@@ -65,40 +62,70 @@ class Aggregator:
             self.pool.ctypes.data,
             self.registers.ctypes.data,
             self.counters.ctypes.data,
+            0,
+            0,
+            0,
+            0,
         )
         self._spec_address: int = self._spec.ctypes.data
-        self._make_room(MAX_SEGMENTS)
+        self._filled = np.zeros(2 + 2 * ranks, np.int64)
+        self._spec["filled"] = self._filled.ctypes.data
+        self.full_batch = min(MAX_SEGMENTS, MAX_DATAGRAM // self._packet)  # results that one send can take
+        self._waiting = 0
+        self._room = 0
+        self._make_room(2 * MAX_SEGMENTS)
 
     def _make_room(self, packets: int) -> None:
-        """Four rows for the results of that many packets: to all and to one rank, with values and without."""
+        """Room for so many results in each row of the output, which must be empty."""
         self._room = packets
         self._row_bytes = packets * self._packet
-        self._out: npt.NDArray[np.uint8] = np.zeros(4 * self._row_bytes, np.uint8)
+        self._out: npt.NDArray[np.uint8] = np.zeros(self._filled.size * self._row_bytes, np.uint8)
         self._out_view = memoryview(self._out)
         self._out_address: int = self._out.ctypes.data
+        self._spec["out"] = self._out_address
+        self._spec["row_bytes"] = self._row_bytes
 
-    def receive(self, batch: PacketBatch, rank: int) -> Answer:
-        """Applies a batch of packets of `rank` and returns what to send."""
-        if len(batch) > self._room:
-            self._make_room(len(batch))
-        filled = slot_kernels.receive(
-            self._spec_address, rank, batch.address, batch.size, batch.segment, self._out_address, self._row_bytes
-        )
-        all_values, all_exponents, one_values, one_exponents = filled
-        if not (all_values or all_exponents or one_values or one_exponents):
-            return _NOTHING
-        return Answer(
-            self._batches((0, all_values, self._packet), (1, all_exponents, PREFIX_BYTES)),
-            self._batches((2, one_values, self._packet), (3, one_exponents, PREFIX_BYTES)),
-        )
+    @property
+    def waiting(self) -> int:
+        """How many results wait to be taken, in the batch that has most."""
+        return self._waiting
 
-    def _batches(self, *rows: tuple[int, int, int]) -> tuple[PacketBatch, ...]:
-        found = []
-        for row, size, segment in rows:
-            if size:
-                start = row * self._row_bytes
-                found.append(PacketBatch(self._out_view[start : start + size], self._out_address + start, segment))
-        return tuple(found)
+    def receive(self, batch: PacketBatch, rank: int) -> list[Result]:
+        """Applies a batch of packets of `rank` and returns what to send, with what waited before."""
+        early = self.add(batch, rank)
+        return early + self.take()
+
+    def add(self, batch: PacketBatch, rank: int) -> list[Result]:
+        """Applies a batch of packets of `rank`; the results wait, so that batches can grow, until `take`.
+
+        Returns:
+            results that had to make room for those of this batch; mostly none.
+        """
+        early: list[Result] = []
+        packets = len(batch)
+        if self._waiting + packets > self._room:
+            # What must go now moves to memory of its own, because the batch's own results take its place.
+            early = [
+                Result(rank, PacketBatch.of(results.data.copy(), results.segment)) for rank, results in self.take()
+            ]
+            if packets > self._room:
+                self._make_room(packets)
+        self._waiting = slot_kernels.receive(self._spec_address, rank, batch.address, batch.size, batch.segment)
+        return early
+
+    def take(self) -> list[Result]:
+        """The results that wait."""
+        if not self._waiting:
+            return []
+        found: list[Result] = []
+        for row in np.flatnonzero(self._filled).tolist():
+            segment = PREFIX_BYTES if row & 1 else self._packet
+            start, size = row * self._row_bytes, int(self._filled[row]) * segment
+            batch = PacketBatch(self._out_view[start : start + size], self._out_address + start, segment)
+            found.append(Result(row // 2 - 1 if row > 1 else None, batch))
+        self._filled[:] = 0
+        self._spec["waiting"] = self._waiting = 0
+        return found
 
     def open_slots(self) -> list[StalledSlot]:
         """Slots that wait for ranks, with the ranks that each has seen and misses; those waited for longest first."""

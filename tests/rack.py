@@ -104,12 +104,9 @@ class Rack:
         return moved
 
     def _arrive(self, rank: int, batch: PacketBatch) -> None:
-        answer = self.aggregator.receive(batch, rank)
-        for result in answer.to_all:
-            for receiver in range(self.ranks):
+        for to, result in self.aggregator.receive(batch, rank):
+            for receiver in range(self.ranks) if to is None else (to,):
                 self._deliver(receiver, self.downward.apply(result, self.now, flow=receiver))
-        for result in answer.to_sender:
-            self._deliver(rank, self.downward.apply(result, self.now, flow=rank))
 
     def _deliver(self, rank: int, batch: PacketBatch) -> None:
         self.workers[rank].receive(batch, self.now)

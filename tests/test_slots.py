@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from protocol.packets import Packet, batches, decode, make_packet
 from switch.slot_kernels import COUNTERS
-from switch.slots import Aggregator, Answer
+from switch.slots import Aggregator, Result
 
 JOB, SLOTS, VALUES = 7, 4, 32
 
@@ -63,9 +63,8 @@ class PlainSwitch:
         return ("all" if fresh else "one", result)
 
 
-def sent(answer: Answer) -> list[tuple[str, bytes]]:
-    found = [("all", packet) for batch in answer.to_all for packet in batch]
-    return found + [("one", packet) for batch in answer.to_sender for packet in batch]
+def sent(results: list[Result]) -> list[tuple[str, bytes]]:
+    return [("all" if to is None else "one", packet) for to, batch in results for packet in batch]
 
 
 def aggregator(ranks: int, first: int = 0) -> Aggregator:
