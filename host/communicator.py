@@ -80,6 +80,8 @@ class Communicator:
         for name, seconds in (("timeout", timeout), ("join_timeout", join_timeout)):
             if not seconds > 0:
                 raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
+        if not isinstance(job, str):
+            raise TypeError(f"job must be a string, not {job!r}")
         size_code(values_per_packet)
         if slots is not None:
             slots = check_slots(_integer("slots", slots))

@@ -74,8 +74,16 @@ class ControlChannel:
         raise SwitchUnreachableError(f"cannot reach the switch's control service at {self.name}: {reason}")
 
     def _describe(self, host: str, timeout: float) -> SwitchInfo:
+        # gRPC's own deadline never passes in a child that was forked while its parent used gRPC.
+        answer = self.stub.Describe.future(pb.DescribeRequest(), timeout=timeout)
         try:
-            reply = self.stub.Describe(pb.DescribeRequest(), timeout=timeout)
+            reply = answer.result(timeout + 1)
+        except grpc.FutureTimeoutError:
+            raise SwitchUnreachableError(
+                f"cannot reach the switch's control service at {self.name}: gRPC is dead in this process. If it was "
+                "forked from one that was connected to a switch, start it in another way, such as multiprocessing's "
+                "'spawn', or fork before connecting"
+            ) from None
         except grpc.RpcError as error:
             status, details = _status(error)
             if status is grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -95,9 +95,10 @@ class Engine:
 
     def drive_in_background(self) -> None:
         """Has the background thread move packets as long as there is something to move."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="wiresum-progress", daemon=True)
-            self._thread.start()
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="wiresum-progress", daemon=True)
+                self._thread.start()
         self._wanted.set()
         self._interrupt()
 

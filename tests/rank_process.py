@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from host.communicator import Communicator
+from host.control import ControlClient
 from protocol.errors import WiresumError
 from wiresum.processes import Child
 
@@ -124,9 +125,13 @@ def fork(communicator: Communicator) -> None:
         with communicator:
             pass
         communicator.close()
+        try:
+            ControlClient(sys.argv[2], timeout=0.5)
+        except WiresumError as error:
+            refused += "forked" in str(error)
         os._exit(refused)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 4
+    assert os.waitstatus_to_exitcode(status) == 5
     assert (pending.wait() == communicator.world_size).all()
     sum_once(communicator)
     say("fine")

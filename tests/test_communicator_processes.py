@@ -12,7 +12,7 @@ from host.communicator import Communicator
 from protocol.errors import PeerLostError
 from switch.server import SoftwareSwitch
 from tests.rank_process import RankProcess, sum_once
-from tests.ranks import Rank, errors, fresh_job, start_ranks, text, total, wait_until_idle
+from tests.ranks import Rank, errors, fresh_job, start_ranks, text, wait_until_idle
 from tests.waiting import wait_until
 
 PROMPTLY = 10.0  # seconds; a time-out would be a minute or more
@@ -85,11 +85,15 @@ def test_ctrl_c_ends_a_rank_that_waits_and_the_others_are_told(
 ) -> None:
     interrupted: list[float] = []
 
+    def sent_by_rank_1(job: str) -> int:
+        counts = [c for c in switch.statistics() if (c.name, c.job, c.rank) == ("contributions", job, 1)]
+        return counts[0].value
+
     def body(communicator: Communicator) -> None:
         sum_once(communicator)
-        before = total(switch.statistics(), "contributions")
         process.expect("waiting")
-        wait_until(lambda: total(switch.statistics(), "contributions") > before, "rank 1 sent nothing")
+        in_one_sum = 8  # packets: four blocks, each after its exponent
+        wait_until(lambda: sent_by_rank_1(communicator.job) > in_one_sum, "rank 1 does not wait")
         process.send_signal(signal.SIGINT)
         interrupted.append(time.monotonic())
         process.wait(PROMPTLY)
