@@ -20,6 +20,7 @@ from host.handle import Handle
 from host.history import History
 from host.worker import Worker
 from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, check_slots, packet_bytes, size_code
+from protocol.control import format_address
 from protocol.datagrams import DatagramSocket
 from protocol.errors import WiresumError
 from protocol.faults import FaultInjector, FaultRates
@@ -120,7 +121,7 @@ class Communicator:
                 flow=rank,
                 outbound=FaultInjector(faults, seed=fault_seed, stream=0) if faults and faulty else None,
                 inbound=FaultInjector(faults, seed=fault_seed, stream=1) if faults and faulty else None,
-                describe_stall=lambda: _describe_stall(control),
+                describe_stall=lambda: _describe_stall(control, worker),
                 report_disagreement=control.disagree,
                 give_up=control.leave,
             )
@@ -292,11 +293,18 @@ def _shut(engine: Engine, control: ControlClient) -> None:
     control.close()
 
 
-def _describe_stall(control: ControlClient) -> str:
+def _describe_stall(control: ControlClient, worker: Worker) -> str:
     try:
-        return control.stall().describe()
+        text = control.stall().describe()
     except WiresumError as error:
-        return f"and the switch could not say why: {error}"
+        text = f"and the switch could not say why: {error}"
+    if not worker.statistics()["packets_received"]:
+        address = format_address((control.info.data_host, control.info.data_port))
+        text += (
+            f". Not one packet has come here from {address}: is UDP filtered, or does the switch answer from another "
+            "of its addresses? Then start it with --bind and the one that workers use"
+        )
+    return text
 
 
 def _slots_for(receive_bytes: int, values: int) -> int:

@@ -201,9 +201,8 @@ class SwitchReport:
 
 
 def _heard(state: RankState) -> str:
-    if state.left:
-        return "left the job"
-    return "never sent a packet" if state.last_heard is None else f"sent its last packet {state.last_heard:.1f} s ago"
+    heard = "never sent a packet" if state.last_heard is None else f"sent its last packet {state.last_heard:.1f} s ago"
+    return f"left the job, {heard}" if state.left else heard
 
 
 def _describe(state: RankState) -> str:

@@ -192,6 +192,12 @@ class FaultInjector:
             for batch in batches(packet for _, packet in packets)
         ]
 
+    def forget(self, flow: int) -> None:
+        """Drops what is remembered of a flow that has ended, and its packets that are held back."""
+        self._flows.pop(flow, None)
+        self._held = [held for held in self._held if held[2] != flow]
+        heapq.heapify(self._held)
+
     def next_due(self) -> float | None:
         """The time at which the next held packet goes on, or None if none is held."""
         return self._held[0][0] if self._held else None

@@ -253,6 +253,8 @@ class UdpSwitch:
             return
         for member in job.members:
             self._flows.pop(member.flow, None)
+            for injector in (self._inbound, self._outbound):
+                injector.forget(member.flow)
             udp = self._sockets.pop(member)
             self._closed_overflows += udp.overflows()
             self._epoll.unregister(udp.fileno())

@@ -323,18 +323,30 @@ def test_a_rank_that_does_not_call_is_named_by_the_time_out(switch: SoftwareSwit
 
 
 def test_a_network_that_carries_no_packets_is_told_by_the_time_out(switch: SoftwareSwitch, job: str) -> None:
-    """The control connection works, and the data plane's packets are filtered."""
+    """The control connection works, and what rank 1 sends is filtered."""
 
     def body(communicator: Communicator) -> None:
         communicator.all_reduce(np.ones(5000, np.float32))
 
-    address, nothing = text(switch.control_address), FaultRates(loss=1.0)
-    ranks = [
-        Rank(address, rank, body, {"job": job, "world_size": 2, "timeout": 0.5, "faults": nothing if rank else None})
-        for rank in range(2)
-    ]
-    for said in all_the_same(ranks, StallError):
-        assert re.search(r"waits for rank 1 \(127\.0\.0\.1:\d+, never sent a packet\)", said)
+    address, options = text(switch.control_address), {"job": job, "world_size": 2}
+    healthy = Rank(address, 0, body, options | {"timeout": 60.0})
+    filtered = Rank(address, 1, body, options | {"timeout": 0.5, "faults": FaultRates(loss=1.0)})
+    (told,) = all_the_same([healthy], PeerLostError)
+    assert re.fullmatch(rf"rank 1 \(127\.0\.0\.1:\d+\) left job '{job}' while other ranks wait for it", told)
+    (stalled,) = all_the_same([filtered], StallError)
+    assert re.search(r"waits for rank 1 \(127\.0\.0\.1:\d+, never sent a packet\)", stalled)
+    assert f"Not one packet has come here from {text(switch.data_address)}: is UDP filtered" in stalled
+
+
+def test_a_switch_that_answers_from_another_address_is_told_by_the_time_out() -> None:
+    """It listens at all its addresses, and the routes have it answer from one that the workers do not send to."""
+    with SoftwareSwitch(bind="0.0.0.0", port=0, control_port=0) as switch:
+        ports = switch.control_address[1]
+        run_ranks(f"127.0.0.1:{ports}", 2, barrier)
+        for said in all_the_same(start_ranks(f"127.0.0.2:{ports}", 2, barrier, timeout=0.5), StallError):
+            assert "waits for no rank in any slot" in said
+            assert f"Not one packet has come here from 127.0.0.2:{switch.data_address[1]}" in said
+            assert "start it with --bind and the one that workers use" in said
 
 
 def test_a_failed_communicator_repeats_its_error(switch: SoftwareSwitch, job: str) -> None:

@@ -325,3 +325,16 @@ def test_the_batch_is_left_alone() -> None:
     out = injector.apply(writable, 0.0)
     assert np.array_equal(writable.data, batch.data)
     assert not np.shares_memory(out.data, writable.data)
+
+
+def test_a_flow_that_ended_is_forgotten() -> None:
+    """Its number may come again for another flow, which then meets the same faults."""
+    injector = FaultInjector(FaultRates(loss=0.3, delay=0.2, duplicate=0.1), seed=1)
+    inputs = stream(range(100), 30)
+    first = [list(injector.apply(batch, 0.0, flow=5)) for batch in inputs]
+    assert [list(injector.apply(batch, 0.0, flow=5)) for batch in inputs] != first
+    injector.apply(inputs[0], 0.0, flow=6)
+    injector.forget(5)
+    injector.forget(7)  # never seen
+    assert {flow for flow, _ in injector.due(1.0)} == {6}
+    assert [list(injector.apply(batch, 1.0, flow=5)) for batch in inputs] == first
