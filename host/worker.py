@@ -105,7 +105,7 @@ class Worker:
         state["table"] = self._table.ctypes.data
         self._address: int = self._state.ctypes.data
         self._out: npt.NDArray[np.uint8] = np.zeros(self._batch * self._packet, np.uint8)
-        self._out_view = memoryview(self._out)
+        self._out_view = self._out.data
         self._out_address: int = self._out.ctypes.data
         self._tensors: list[Tensor] = []
         self._next_chunk = first_chunk

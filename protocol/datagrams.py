@@ -48,7 +48,7 @@ class DatagramSocket:
         self.unsent = 0  # packets that the kernel would not take
         self._segment = 0
         self._buffer = np.zeros(_RECEIVE_BYTES, np.uint8)
-        self._view = memoryview(self._buffer)
+        self._view = self._buffer.data
         self._views = [self._view]
         self._address: int = self._buffer.ctypes.data
         try:

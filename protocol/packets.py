@@ -60,7 +60,7 @@ class PacketBatch:
     @classmethod
     def of(cls, data: Bytes, segment: int) -> "PacketBatch":
         """A batch of the packets in a contiguous uint8 array."""
-        return cls(memoryview(data), data.ctypes.data, segment)
+        return cls(data.data, data.ctypes.data, segment)
 
     @property
     def data(self) -> Bytes:

@@ -80,7 +80,7 @@ class Aggregator:
         self._room = packets
         self._row_bytes = packets * self._packet
         self._out: npt.NDArray[np.uint8] = np.zeros(self._filled.size * self._row_bytes, np.uint8)
-        self._out_view = memoryview(self._out)
+        self._out_view = self._out.data
         self._out_address: int = self._out.ctypes.data
         self._spec["out"] = self._out_address
         self._spec["row_bytes"] = self._row_bytes

@@ -40,7 +40,7 @@ class Rank(threading.Thread):
         super().__init__(name=f"rank {rank}", daemon=True)
         self.result: Any = None
         self.error: BaseException | None = None
-        self._open = lambda: Communicator(switch=switch, rank=rank, **options)
+        self._open: Callable[[], Communicator] = lambda: Communicator(switch=switch, rank=rank, **options)
         self._body = body
         self.start()
 
