@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable
 
 from host.handle import Handle
+from host.pump_kernels import BLOCKED, EMPTY, MORE
 from host.worker import Tensor, Worker
 from protocol.datagrams import DatagramSocket
 from protocol.errors import ClosedError, DisagreementError, StallError, WiresumError
 from protocol.faults import FaultInjector
 from protocol.packets import PacketBatch
 
+_ROUNDS = 64  # batches that are received before other threads have their turn
 _POLL_LIMIT = 1.0  # the longest time that a driver sleeps, seconds
 _EXPIRY_CHECK_SECONDS = 0.01
 _INQUIRY_SECONDS = 10.0  # for the ranks' accounts of a disagreement to come together
@@ -64,8 +66,8 @@ class Engine:
         self._poll = select.poll()
         self._poll.register(udp.fileno(), select.POLLIN)
         self._poll.register(self._wake, select.POLLIN)
-        self.bytes_sent = 0
-        self.bytes_received = 0
+        self._bytes_sent = 0  # with faults; without them the worker counts
+        self._bytes_received = 0
 
     def submit(self, handle: Handle, tensors: list[Tensor], on_submit: Callable[[Tensor], None]) -> None:
         """Puts tensors into the stream; each completes one of the handle's parts.
@@ -174,9 +176,9 @@ class Engine:
         with self._lock:
             counts = self._worker.statistics()
             overflows = 0 if self._closed else self._udp.overflows()
+        counts["bytes_sent"] += self._bytes_sent
+        counts["bytes_received"] += self._bytes_received
         counts |= {
-            "bytes_sent": self.bytes_sent,
-            "bytes_received": self.bytes_received,
             "receive_overflows": overflows,
             "unsent": self._udp.unsent,
             "oversized": self._udp.truncated,
@@ -212,32 +214,24 @@ class Engine:
 
     def _drive(self, handle: Handle | None, until: float | None) -> None:
         """Moves packets until the handle is done, or, without one, until nothing is under way."""
-        worker, udp, lock = self._worker, self._udp, self._lock
+        worker = self._worker
         expiry_check = 0.0
         self._driving = threading.get_ident()
         try:
             if self._wake < 0:
                 return
             while self._failure is None and not (handle is not None and handle.done()):
-                received = udp.receive()
+                reason = self._step()
                 now = time.monotonic()
-                if received is not None:
-                    self._take(received[0], now)
-                    # After a loss results come in small pieces. Sent on as such they would never grow together again.
-                    while worker.has_full_batch:
-                        self._send_next(now)
-                else:
-                    self._flush(now)
                 if worker.has_news or now >= expiry_check:
                     self._settle(now)
                     expiry_check = now + _EXPIRY_CHECK_SECONDS
-                with lock:
-                    if not worker.busy:
-                        return
-                if until is not None and now >= until:
+                if not worker.busy or (until is not None and now >= until):
                     return
-                if received is None:
+                if reason == EMPTY:
                     self._sleep(until)
+                elif reason == BLOCKED:
+                    self._await_room()
         except BaseException as error:
             # A driver that dies in silence would leave every other waiter, here and on other ranks, to its time-out.
             self._abort(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
@@ -259,46 +253,53 @@ class Engine:
             with self._lock:
                 self._handles.pop(handle, None)
 
-    def _take(self, batch: PacketBatch, now: float) -> None:
-        self.bytes_received += batch.size
-        if self._inbound is not None:
-            batch = self._inbound.apply(batch, now, flow=self._flow)
-        if batch.size:
-            with self._lock:
-                self._worker.receive(batch, now)
-
-    def _flush(self, now: float) -> None:
-        """Sends all that is queued."""
-        if self._inbound is not None:
-            for _, batch in self._inbound.due(now):
-                with self._lock:
-                    self._worker.receive(batch, now)
-        if self._outbound is not None:
-            for _, batch in self._outbound.due(now):
-                self._send(batch)
-        while self._worker.has_packets:
-            self._send_next(now)
-
-    def _send_next(self, now: float) -> None:
-        """Sends one batch of those that are queued."""
+    def _step(self) -> int:
+        """Receives, applies and sends what there is; returns why it stopped, see host/pump_kernels.py."""
+        if self._inbound is not None and self._outbound is not None:
+            return self._step_with_faults(self._inbound, self._outbound)
         with self._lock:
-            batch = self._worker.packets(now)
-        if batch is not None and self._outbound is not None:
-            batch = self._outbound.apply(batch, now, flow=self._flow)
-        if batch is not None and batch.size:
-            self._send(batch)
+            reason = self._worker.pump(self._udp.link, _ROUNDS)
+        if reason < 0:
+            raise OSError(-reason, os.strerror(-reason))
+        return reason
+
+    def _step_with_faults(self, inbound: FaultInjector, outbound: FaultInjector) -> int:
+        """The same for one batch, by way of the injectors."""
+        batch = self._udp.receive()
+        now = time.monotonic()
+        arrived = [held for _, held in inbound.due(now)]
+        if batch is not None:
+            self._bytes_received += batch.size
+            arrived.append(inbound.apply(batch, now, flow=self._flow))
+        for results in arrived:
+            if results.size:
+                with self._lock:
+                    self._worker.receive(results, now)
+        for _, held in outbound.due(now):
+            self._send(held)
+        while self._worker.has_full_batch or (batch is None and self._worker.has_packets):
+            with self._lock:
+                packets = self._worker.packets(now)
+            if packets is not None:
+                going = outbound.apply(packets, now, flow=self._flow)
+                if going.size:
+                    self._send(going)
+        return EMPTY if batch is None else MORE
 
     def _send(self, batch: PacketBatch) -> None:
-        self.bytes_sent += batch.size
-        while True:
-            left = self._udp.send(batch)
-            if not left or self._failure is not None:
-                return
+        self._bytes_sent += batch.size
+        while (left := self._udp.send(batch)) and self._failure is None:
             batch = PacketBatch(batch.view[-left:], batch.address + batch.size - left, batch.segment)
-            waiter = select.poll()
-            waiter.register(self._udp.fileno(), select.POLLOUT)
-            waiter.register(self._wake, select.POLLIN)
-            waiter.poll(_POLL_LIMIT * 1000)
+            self._await_room()
+
+    def _await_room(self) -> None:
+        """Waits until the socket takes more, or another thread wants something."""
+        waiter = select.poll()
+        waiter.register(self._udp.fileno(), select.POLLOUT)
+        waiter.register(self._wake, select.POLLIN)
+        for fd, _ in waiter.poll(_POLL_LIMIT * 1000):
+            if fd == self._wake:
+                os.eventfd_read(self._wake)
 
     def _settle(self, now: float) -> None:
         """Completes handles whose tensors are done, and looks for disagreement and expired time-outs."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from host import pump_kernels
 from host import worker_kernels as kernels
 from host.quantizer import headroom_bits
 from protocol.consistency import collective_salt
@@ -196,6 +197,17 @@ class Worker:
             self._address, batch.address, batch.size, batch.segment, now
         )
 
+    def pump(self, link: int, rounds: int) -> int:
+        """Moves packets between this worker and the socket whose LINK record stands at that address.
+
+        Returns:
+            why it stopped, see host/pump_kernels.py.
+        """
+        reason, self._queued, self._finished, self._disagreed = pump_kernels.pump(
+            self._address, link, self._out_address, self._batch, rounds
+        )
+        return reason
+
     def handle_timer(self, now: float) -> None:
         """Queues what has been without an answer for too long; call it when no more results wait to be received."""
         if now >= self.deadline:
@@ -228,6 +240,14 @@ class Worker:
 
     def statistics(self) -> dict[str, float]:
         """Counters of packets, and the estimates of the round trip in seconds."""
-        names = ("packets_sent", "packets_received", "retransmissions", "duplicates", "rejected")
+        names = (
+            "packets_sent",
+            "packets_received",
+            "bytes_sent",
+            "bytes_received",
+            "retransmissions",
+            "duplicates",
+            "rejected",
+        )
         counts: dict[str, float] = {name: int(self._record[name]) for name in names}
         return counts | {name: float(self._record[name]) for name in ("srtt", "rto")}

@@ -85,6 +85,11 @@ STATE = np.dtype(
         ("deadline", "f8"),  # no timer is due before this
         ("quiet_until", "f8"),  # time-outs send nothing again before this
         ("silence", "i8"),  # how often in a row a time-out has passed without an answer since
+        ("unsent", "i8"),  # address of what a full socket has not taken yet
+        ("unsent_size", "i8"),
+        ("unsent_segment", "i8"),
+        ("bytes_sent", "i8"),
+        ("bytes_received", "i8"),
         ("finished", "i8"),  # tensors whose last result has come
         ("packets_sent", "i8"),
         ("packets_received", "i8"),

@@ -169,8 +169,8 @@ class UdpSwitch:
                 received = udp.receive()
                 if received is None:
                     break
-                self._take(*received, time.monotonic())
-                if received[0].size > _SMALL_BYTES:
+                self._take(received, udp.source, time.monotonic())
+                if received.size > _SMALL_BYTES:
                     break  # others' turn; small pieces, such as come after a loss, are better taken together
         now = time.monotonic()
         if timeout is not None:
