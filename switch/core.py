@@ -1,33 +1,38 @@
 """The switch without sockets: which source is which rank of which job, and what its packets lead to."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+import ipaddress
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from protocol.packets import Address, PacketBatch
 from switch.dataplane import Counter, JobSpec, StalledSlot
+from switch.pump_kernels import PORT
 from switch.slot_kernels import COUNTERS
 from switch.slots import Aggregator, Result
 
+_BYTES: Final = ("bytes_in", "bytes_out")
 
-@dataclass(slots=True, eq=False)
+
 class Member:
     """One rank of one job.
 
     Attributes:
         flow: a number of its own among the members of all jobs, for the fault injector.
-        heard: when its last packet came, or None.
+        record: its PORT, which compiled code shares.
     """
 
-    job: "Job"
-    rank: int
-    address: Address
-    flow: int
-    heard: float | None = None
-    bytes_in: int = 0
-    bytes_out: int = 0
+    def __init__(self, *, job: "Job", rank: int, address: Address, flow: int, record: Any) -> None:
+        self.job, self.rank, self.address, self.flow, self.record = job, rank, address, flow, record
+        record["job"], record["rank"], record["heard"] = job.aggregator.address, rank, -1.0
+        record["host"], record["port"] = int(ipaddress.IPv4Address(address[0])), address[1]
+
+    @property
+    def heard(self) -> float | None:
+        """When its last packet came, by the monotonic clock, or None."""
+        at = float(self.record["heard"])
+        return None if at < 0 else at
 
 
 class Job:
@@ -36,10 +41,16 @@ class Job:
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
         self.aggregator = Aggregator(job=spec.number, ranks=len(spec.workers), slots=spec.slots, values=spec.values)
+        self._ports = np.zeros(len(spec.workers), PORT)
+        self.aggregator.record["ports"] = self._ports.ctypes.data
         self.members = tuple(
-            Member(job=self, rank=rank, address=address, flow=spec.number << 8 | rank)
+            Member(job=self, rank=rank, address=address, flow=spec.number << 8 | rank, record=self._ports[rank])
             for rank, address in enumerate(spec.workers)
         )
+
+    def port_address(self, member: Member) -> int:
+        """Where the PORT of a member stands in memory."""
+        return int(self._ports.ctypes.data) + member.rank * PORT.itemsize
 
     def outgoing(self, result: Result) -> "Outgoing":
         """A result with the members it goes to."""
@@ -50,8 +61,7 @@ class Job:
         counted: npt.NDArray[np.int64] = self.aggregator.counters
         rows = [(name, rank, int(counted[rank, i])) for i, name in enumerate(COUNTERS) for rank in range(len(counted))]
         for member in self.members:
-            rows.append(("bytes_in", member.rank, member.bytes_in))
-            rows.append(("bytes_out", member.rank, member.bytes_out))
+            rows.extend((name, member.rank, int(member.record[name])) for name in _BYTES)
         return rows
 
 
@@ -70,6 +80,7 @@ class SwitchCore:
         self.members: dict[Address, Member] = {}
         self.unknown_source = 0
         self.empty = 0
+        self.unsent = 0  # packets for which the sockets of jobs that have ended had no room
         self._ended: dict[str, int] = {}
         self._waiting: dict[Job, None] = {}  # jobs with results that wait for more
 
@@ -92,6 +103,10 @@ class SwitchCore:
                 del self.members[member.address]
         for name, _, value in job.counters():
             self._ended[name] = self._ended.get(name, 0) + value
+        for member in job.members:
+            self.unknown_source += int(member.record["strangers"])
+            self.empty += int(member.record["empty"])
+            self.unsent += int(member.record["unsent"])
         return job
 
     def receive(self, batch: PacketBatch, source: Address, now: float) -> list[Outgoing]:
@@ -108,8 +123,8 @@ class SwitchCore:
         if not size:
             self.empty += 1
             return []
-        member.heard = now
-        member.bytes_in += size
+        member.record["heard"] = now
+        member.record["bytes_in"] += size
         job = member.job
         results = job.aggregator.add(batch, member.rank)
         if job.aggregator.waiting >= job.aggregator.full_batch:
@@ -133,13 +148,15 @@ class SwitchCore:
     def statistics(self) -> list[Counter]:
         """Counters of each rank of each job, and totals of the switch, which include the jobs that have ended."""
         rows: list[Counter] = []
-        totals = dict.fromkeys((*COUNTERS, "bytes_in", "bytes_out"), 0) | self._ended
+        totals = dict.fromkeys((*COUNTERS, *_BYTES), 0) | self._ended
         for number, job in sorted(self.jobs.items()):
             for name, rank, value in job.counters():
                 rows.append(Counter(name=name, job=job.spec.name, job_number=number, rank=rank, value=value))
                 totals[name] += value
-        totals["unknown_source"] = self.unknown_source
-        totals["empty"] = self.empty
+        records = [member.record for job in self.jobs.values() for member in job.members]
+        totals["unknown_source"] = self.unknown_source + sum(int(record["strangers"]) for record in records)
+        totals["empty"] = self.empty + sum(int(record["empty"]) for record in records)
+        totals["send_overflows"] = self.unsent + sum(int(record["unsent"]) for record in records)
         rows.extend(
             Counter(name=name, job=None, job_number=None, rank=None, value=value) for name, value in totals.items()
         )

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from protocol.constants import VALUES_PER_PACKET
 from protocol.datagrams import DatagramSocket
 from protocol.errors import WiresumError
@@ -20,10 +23,13 @@ from protocol.faults import FaultInjector, FaultRates
 from protocol.packets import Address, PacketBatch
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import Counter, JobSpec, StalledSlot
+from switch.pump_kernels import EVENTS_BYTES, serve
 
 T = TypeVar("T")
 
+
 _COMMAND_SECONDS = 10.0
+_ROUNDS = 10_000  # waits in compiled code before Python has its turn
 _BURST = 16  # batches taken from one socket before the others' turn
 _SMALL_BYTES = 32768
 
@@ -63,8 +69,9 @@ class UdpSwitch:
         self._main.allow_sharing()
         self._sockets: dict[Member, DatagramSocket] = {}
         self._by_fd: dict[int, DatagramSocket] = {self._main.fileno(): self._main}
+        self._ports: npt.NDArray[np.int64] = np.zeros(64, np.int64)  # by descriptor: address of its PORT, or 0
+        self._events = np.zeros(EVENTS_BYTES, np.uint8)
         self._flows: dict[int, Member] = {}
-        self._lost_sending = 0  # packets for which a worker's socket had no room
         self._closed_overflows = 0
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -142,8 +149,12 @@ class UdpSwitch:
 
     def _serve(self) -> None:
         try:
+            # Faults are injected batch by batch in Python; without them one compiled loop serves the workers.
+            compiled = not (self._faulty_in or self._faulty_out)
             while self._running:
-                self._serve_once()
+                if compiled:
+                    self._serve_compiled()
+                self._serve_once(0.0 if compiled else None)
         except BaseException as error:
             self._failure = error
             raise
@@ -152,8 +163,15 @@ class UdpSwitch:
             for udp in self._by_fd.values():
                 udp.close()
 
-    def _serve_once(self) -> None:
-        timeout = None
+    def _serve_compiled(self) -> None:
+        """Serves workers until a command or a stranger comes."""
+        reason = serve(
+            self._epoll.fileno(), self._events.ctypes.data, self._ports.ctypes.data, self._ports.size, _ROUNDS
+        )
+        if reason < 0:
+            raise OSError(-reason, os.strerror(-reason))
+
+    def _serve_once(self, timeout: float | None) -> None:
         if self._faulty_in or self._faulty_out:
             waits = [due for due in (self._inbound.next_due(), self._outbound.next_due()) if due is not None]
             if waits:
@@ -213,9 +231,9 @@ class UdpSwitch:
         if udp is None:
             return
         left = udp.send(batch)
-        member.bytes_out += batch.size - left
+        member.record["bytes_out"] += batch.size - left
         if left:  # no room: loss like any other, which the worker's timer repairs
-            self._lost_sending += -(-left // batch.segment)
+            member.record["unsent"] += -(-left // batch.segment)
 
     def _release(self, now: float) -> None:
         """Lets go of packets that the fault injector has held back long enough."""
@@ -244,7 +262,10 @@ class UdpSwitch:
         for member, udp in zip(job.members, opened, strict=True):
             self._sockets[member] = udp
             self._flows[member.flow] = member
+            member.record["link"] = udp.link
             self._by_fd[udp.fileno()] = udp
+            self._ports = _with_room(self._ports, udp.fileno())
+            self._ports[udp.fileno()] = job.port_address(member)
             self._epoll.register(udp.fileno(), select.EPOLLIN)
 
     def _remove_job(self, number: int) -> None:
@@ -258,6 +279,7 @@ class UdpSwitch:
             udp = self._sockets.pop(member)
             self._closed_overflows += udp.overflows()
             self._epoll.unregister(udp.fileno())
+            self._ports[udp.fileno()] = 0
             del self._by_fd[udp.fileno()]
             udp.close()
 
@@ -271,7 +293,6 @@ class UdpSwitch:
     def _statistics(self) -> list[Counter]:
         whole = {
             "receive_overflows": self._closed_overflows + sum(udp.overflows() for udp in self._by_fd.values()),
-            "send_overflows": self._lost_sending,
             "oversized": sum(udp.truncated for udp in self._by_fd.values()),
         }
         for direction, injector in (("in", self._inbound), ("out", self._outbound)):
@@ -280,3 +301,10 @@ class UdpSwitch:
         rows = self._core.statistics()
         rows.extend(Counter(name=n, job=None, job_number=None, rank=None, value=v) for n, v in whole.items())
         return rows
+
+
+def _with_room(table: npt.NDArray[np.int64], index: int) -> npt.NDArray[np.int64]:
+    """The table, made longer if it has no place for that index."""
+    if index < table.size:
+        return table
+    return np.concatenate([table, np.zeros(index + 1, np.int64)])

@@ -56,6 +56,8 @@ JOB = np.dtype(
         ("row_bytes", "i8"),
         ("filled", "i8"),  # packets in each row of the results: int64, shape (2 + 2 * ranks,)
         ("waiting", "i8"),  # packets in the row that has most
+        ("full", "i8"),  # results that one send can take
+        ("ports", "i8"),  # where to send them: see switch/pump_kernels.py
     ],
     align=True,
 )

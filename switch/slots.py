@@ -53,25 +53,15 @@ class Aggregator:
         self.registers: npt.NDArray[np.uint32] = np.zeros((slots, 2, values), np.uint32)
         self.counters: npt.NDArray[np.int64] = np.zeros((ranks, len(COUNTERS)), np.int64)
         self._spec = np.zeros(1, JOB)
-        self._spec[0] = (
-            job,
-            ranks,
-            size_code(values),
-            values,
-            slots,
-            self.pool.ctypes.data,
-            self.registers.ctypes.data,
-            self.counters.ctypes.data,
-            0,
-            0,
-            0,
-            0,
-        )
-        self._spec_address: int = self._spec.ctypes.data
-        self._filled = np.zeros(2 + 2 * ranks, np.int64)
-        self._spec["filled"] = self._filled.ctypes.data
         self.full_batch = min(MAX_SEGMENTS, MAX_DATAGRAM // self._packet)  # results that one send can take
-        self._waiting = 0
+        self._filled = np.zeros(2 + 2 * ranks, np.int64)
+        self.record = self._spec[0]  # for compiled code, at `address`
+        self.record["job"], self.record["ranks"], self.record["slots"] = job, ranks, slots
+        self.record["size"], self.record["values"] = size_code(values), values
+        self.record["pool"], self.record["registers"] = self.pool.ctypes.data, self.registers.ctypes.data
+        self.record["counters"], self.record["filled"] = self.counters.ctypes.data, self._filled.ctypes.data
+        self.record["full"] = self.full_batch
+        self.address: int = self._spec.ctypes.data
         self._room = 0
         self._make_room(2 * MAX_SEGMENTS)
 
@@ -82,13 +72,13 @@ class Aggregator:
         self._out: npt.NDArray[np.uint8] = np.zeros(self._filled.size * self._row_bytes, np.uint8)
         self._out_view = self._out.data
         self._out_address: int = self._out.ctypes.data
-        self._spec["out"] = self._out_address
-        self._spec["row_bytes"] = self._row_bytes
+        self.record["out"] = self._out_address
+        self.record["row_bytes"] = self._row_bytes
 
     @property
     def waiting(self) -> int:
         """How many results wait to be taken, in the batch that has most."""
-        return self._waiting
+        return int(self.record["waiting"])
 
     def receive(self, batch: PacketBatch, rank: int) -> list[Result]:
         """Applies a batch of packets of `rank` and returns what to send, with what waited before."""
@@ -103,19 +93,19 @@ class Aggregator:
         """
         early: list[Result] = []
         packets = len(batch)
-        if self._waiting + packets > self._room:
+        if self.waiting + packets > self._room:
             # What must go now moves to memory of its own, because the batch's own results take its place.
             early = [
                 Result(rank, PacketBatch.of(results.data.copy(), results.segment)) for rank, results in self.take()
             ]
             if packets > self._room:
                 self._make_room(packets)
-        self._waiting = slot_kernels.receive(self._spec_address, rank, batch.address, batch.size, batch.segment)
+        slot_kernels.receive(self.address, rank, batch.address, batch.size, batch.segment)
         return early
 
     def take(self) -> list[Result]:
         """The results that wait."""
-        if not self._waiting:
+        if not self.waiting:
             return []
         found: list[Result] = []
         for row in np.flatnonzero(self._filled).tolist():
@@ -124,7 +114,7 @@ class Aggregator:
             batch = PacketBatch(self._out_view[start : start + size], self._out_address + start, segment)
             found.append(Result(row // 2 - 1 if row > 1 else None, batch))
         self._filled[:] = 0
-        self._spec["waiting"] = self._waiting = 0
+        self.record["waiting"] = 0
         return found
 
     def open_slots(self) -> list[StalledSlot]:
