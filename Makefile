@@ -50,6 +50,8 @@ $(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(VENV)/.python
 	@index=; if $(BIN)/python -c '$(PROBE_CPU_INDEX)' 2>/dev/null; then index='--extra-index-url $(TORCH_CPU_INDEX)'; \
 	else echo "$(TORCH_CPU_INDEX) does not answer; taking torch from pip's own index."; fi; \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$index --editable '.[$*]'
+	@echo "Compiling the kernels of host and switch ..."
+	@$(BIN)/python -m host.prepare && $(BIN)/python -m switch.prepare
 	@touch $@
 
 $(VENV)/.python:

@@ -18,6 +18,7 @@ from host.control import ControlClient
 from host.engine import Engine
 from host.handle import Handle
 from host.history import History
+from host.prepare import prepare_host
 from host.worker import Worker
 from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, check_slots, packet_bytes, size_code
 from protocol.control import format_address
@@ -91,7 +92,8 @@ class Communicator:
         self._history = History()
         self._process = os.getpid()
         self._final_statistics: dict[str, float] | None = None
-        self._control = ControlClient(switch)
+        self._control = ControlClient(switch)  # first, so that a wrong address is known at once
+        prepare_host()
         engine: Engine | None = None
         udp: DatagramSocket | None = None
         try:

@@ -4,13 +4,17 @@ numba's cache notices a change of the file that a kernel stands in, but not of t
 one kernel would then measure the old one through its callers, so the cache here is stamped with all kernel sources.
 """
 
+import fcntl
 import hashlib
+import inspect
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import numba
+from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,3 +42,29 @@ def kernel(function: F) -> F:
     # numba offers no public way to say what else a cached kernel depends on.
     compiled._cache._cache_file._source_stamp = source_stamp()
     return cast(F, compiled)
+
+
+def prepare(*kernels: Callable[..., Any]) -> None:
+    """Compiles kernels whose parameters are annotated as int or float, unless that has been done on this machine.
+
+    Processes that start together take turns, so that one compiles and the others load what it left in the cache.
+    """
+    first = cast(Any, kernels[0])
+    directory = Path(first._cache.cache_path)
+    names = ",".join(f"{k.__module__}.{k.__name__}" for k in kernels)
+    key = (source_stamp(), names, numba.__version__, sys.version, get_host_cpu_name(), str(get_host_cpu_features()))
+    ready = directory / f"wiresum-{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}.ready"
+    if ready.exists():
+        return
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / "wiresum.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if ready.exists():
+            return
+        for compiled in kernels:
+            annotations = [p.annotation for p in inspect.signature(compiled).parameters.values()]
+            cast(Any, compiled).compile(tuple(_NUMBA_TYPES[annotation] for annotation in annotations))
+        ready.touch()
+
+
+_NUMBA_TYPES: Final = {int: numba.int64, float: numba.float64}

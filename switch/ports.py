@@ -23,6 +23,7 @@ from protocol.faults import FaultInjector, FaultRates
 from protocol.packets import Address, PacketBatch
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import Counter, JobSpec, StalledSlot
+from switch.prepare import prepare_switch
 from switch.pump_kernels import EVENTS_BYTES, serve
 
 T = TypeVar("T")
@@ -58,6 +59,7 @@ class UdpSwitch:
         seed: int = 0,
         offload: bool = True,
     ) -> None:
+        prepare_switch()
         self._core = SwitchCore()
         self._total_slots = total_slots
         self._offload = offload

@@ -83,3 +83,28 @@ def test_a_tree_that_cannot_be_written_caches_in_the_users_directory(tree: Path,
     assert call(tree, **environment) == (20, 0, 1)
     assert call(tree, **environment) == (20, 1, 0)
     assert list(home.rglob("*.nbi"))
+
+
+PREPARE = """
+import sys, time
+from host.caller_kernels import outer
+from protocol.jit import prepare
+prepare(outer)
+print(sum(outer.stats.cache_misses.values()))
+"""
+
+
+def test_of_processes_that_prepare_together_one_compiles(tree: Path) -> None:
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", PREPARE],
+            cwd=tree,
+            env=os.environ | {"PYTHONPATH": str(tree)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    printed = [process.communicate(timeout=60)[0] for process in started]
+    assert [process.returncode for process in started] == [0] * 4
+    assert sorted(printed) == ["0\n"] * 3 + ["1\n"]
