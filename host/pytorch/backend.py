@@ -71,12 +71,12 @@ class WiresumGroup(GlooCollectives):
             self._close_communicator()
             raise
         gloo._set_sequence_number_for_group()
-        # Registered here, it serves what torch calls without asking Python; the inner group serves what it asks us for.
+        # Only the inner group holds Gloo. When DDP lets go of a group, it holds the GIL, which Gloo's threads may need
+        # before they can be joined; when Python lets go of one, torch releases the GIL first.
         self._gloo = dist.ProcessGroup(store, rank, size)
-        for group in (self, self._gloo):
-            group._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
-            for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
-                group._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
+        self._gloo._set_default_backend(dist.ProcessGroup.BackendType.GLOO)
+        for device in ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",):
+            self._gloo._register_backend(torch.device(device), dist.ProcessGroup.BackendType.GLOO, gloo)
 
     def connect(self) -> Communicator:
         """The group's communicator, which joins the group's job on the first call; then all ranks must call.

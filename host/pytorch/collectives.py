@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
+import torch
 import torch.distributed as dist
 
 from host.pytorch.fallback import Fallback
@@ -37,7 +38,16 @@ _MOVES: Final = {
     "all_to_all_single": "all_to_all",
 }
 _POINT_TO_POINT: Final = {"send": "send", "recv": "recv", "recv_anysource": "recv"}
-_BARRIERS: Final = ("barrier", "monitored_barrier")
+_UNTOLD: Final = (
+    "barrier",
+    "monitored_barrier",
+    "_end_coalescing",
+    "_get_backend",
+    "_get_sequence_number_for_group",
+    "_set_sequence_number_for_group",
+    "_start_coalescing",
+    "set_timeout",
+)
 
 
 class GlooCollectives(dist.ProcessGroup):
@@ -49,6 +59,10 @@ class GlooCollectives(dist.ProcessGroup):
 
     _gloo: dist.ProcessGroup
     _fallback: Fallback
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return self._gloo._device_types
 
 
 def _passed_on(method: str, kind: str | None, *, necessary: bool = False, by_rank_0: bool = False) -> _Method:
@@ -72,5 +86,5 @@ _pass_on(_REDUCTIONS)
 _pass_on(_NECESSARY, necessary=True, by_rank_0=True)
 _pass_on(_MOVES, by_rank_0=True)
 _pass_on(_POINT_TO_POINT)
-for _method in _BARRIERS:
+for _method in _UNTOLD:
     setattr(GlooCollectives, _method, _passed_on(_method, None))

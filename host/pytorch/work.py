@@ -1,6 +1,8 @@
 """Handles of the communicator as the `Work` and the futures that torch waits for."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import cache
 from typing import Any, TypeVar
 
 import torch
@@ -26,11 +28,29 @@ def future_of(handle: Handle | None, value: T) -> "torch.futures.Future[T]":
     # The error is raised inside then(): torch loses the text of an exception that set_exception() is given, and DDP
     # does not survive a hook that raises.
     future: torch.futures.Future[T] = done.then(result)
-    if handle is None:
+    if handle is None or handle.done():
         done.set_result(True)
     else:
-        handle.add_done_callback(lambda _: done.set_result(True))
+        handle.add_done_callback(lambda _: _complete(done))
     return future
+
+
+def _complete(done: "torch.futures.Future[Any]") -> None:
+    """Completes a future, and with it runs all that its user chained to it, in a thread that has time for that.
+
+    What is chained may start a sum of its own and wait for it, as PowerSGD does; the thread that calls here may be the
+    one that moves the packets, and must go on.
+    """
+    try:
+        _chained().submit(done.set_result, True)
+    except RuntimeError:  # the interpreter is shutting down and starts no more threads
+        done.set_result(True)
+
+
+@cache
+def _chained() -> ThreadPoolExecutor:
+    # A thread is only made when all others are busy, that is, wait for sums of their own.
+    return ThreadPoolExecutor(max_workers=256, thread_name_prefix="wiresum-futures")
 
 
 def failed_future(error: BaseException) -> "torch.futures.Future[Any]":
