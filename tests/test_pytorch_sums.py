@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch.distributed import _functional_collectives as functional
 
 from host.pytorch.fallback import FallbackWarning
+from protocol.faults import FaultRates
 from tests.pytorch_pool import Rank, WorkerPool, bits, recorded
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
@@ -61,6 +62,23 @@ def sums(me: Rank) -> list[bytes]:
 def test_sums_and_averages_are_right_and_the_same_everywhere(torch_workers: WorkerPool) -> None:
     first, *others = torch_workers.run(sums)
     assert all(other == first for other in others)
+
+
+def lossy(me: Rank) -> None:
+    for part in range(3):
+        with me.group(
+            part=str(part), faults=FaultRates(loss=0.05, duplicate=0.02, reorder=0.02), fault_seed=part
+        ) as group:
+            for _ in range(10):
+                tensor = torch.full((5000,), me.rank, dtype=torch.int32)
+                dist.all_reduce(tensor)
+                assert tensor.eq(sum(range(me.size))).all()
+            assert group.statistics()["retransmissions"] > 0
+        # Each rank leaves as soon as it has its last sum; the others must still get theirs.
+
+
+def test_sums_are_exact_when_packets_are_lost(torch_workers: WorkerPool) -> None:
+    torch_workers.run(lossy)
 
 
 def shapes(me: Rank) -> None:
