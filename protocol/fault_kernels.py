@@ -2,10 +2,11 @@
 
 import numpy as np
 import numpy.typing as npt
+from numba import carray
 
 from protocol.constants import HEADER_BYTES, MSG_EXPONENTS, SLOT_MASK
 from protocol.jit import kernel
-from protocol.kernels import copy_bytes, mix64
+from protocol.kernels import copy_bytes, mix64, pointer
 
 # Bits of a packet's fate; the bit's position is the row of the rates, of the tally, and the number of the hash stream.
 LOST = 1
@@ -156,6 +157,48 @@ def copy_going_on(
             flip_bits(out[used - (stop - start) : used], keys[i])
     copy_bytes(source + begin, target + used, data.size - begin)
     return used + data.size - begin
+
+
+# One flow's faults, for compiled code that passes batches through by itself; see FaultInjector.record.
+FLOW = np.dtype(
+    [
+        ("key", "u8"),
+        ("table", "i8"),  # addresses, of what `draw_fates` takes
+        ("rates", "i8"),
+        ("fates", "i8"),
+        ("keys", "i8"),
+        ("tally", "i8"),
+        ("offered", "i8"),
+        ("out", "i8"),  # address of room for `packets` packets of any size
+        ("packets", "i8"),
+    ],
+    align=True,
+)
+
+
+@kernel
+def pass_through(flow_address: int, data: int, size: int, segment: int) -> tuple[int, int]:
+    """Passes a batch through faults of which none holds packets back or repeats them.
+
+    Args:
+        flow_address: of the FLOW record.
+        data, size, segment: address and bytes of the batch, of at most as many packets as the flow has room for.
+
+    Returns:
+        address and bytes of what goes on: the batch itself, or a copy that the next call overwrites.
+    """
+    flow = carray(pointer(flow_address), (1,), FLOW)[0]
+    fates = carray(pointer(flow.fates), (flow.packets,), np.uint8)
+    keys = carray(pointer(flow.keys), (flow.packets,), np.uint64)
+    batch = carray(pointer(data), (size,), np.uint8)
+    rates = carray(pointer(flow.rates), (KINDS,), np.float64)
+    table = carray(pointer(flow.table), (TABLE_ROWS, 2), np.uint64)
+    tally = carray(pointer(flow.tally), (KINDS,), np.int64)
+    carray(pointer(flow.offered), (1,), np.int64)[0] += (size + segment - 1) // segment
+    if not draw_fates(batch, segment, flow.key, rates, table, fates, keys, tally):
+        return data, size
+    out = carray(pointer(flow.out), (size,), np.uint8)
+    return int(flow.out), int(copy_going_on(batch, segment, fates, keys, out))
 
 
 def new_table() -> npt.NDArray[np.uint64]:

@@ -12,13 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from itertools import count, groupby
 from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.constants import MAX_DATAGRAM, MAX_SEGMENTS
 from protocol.fault_kernels import (
     CORRUPTED,
     DUPLICATED,
+    FLOW,
     HELD,
     KINDS,
     REORDERED,
@@ -96,11 +99,31 @@ class FaultRates:
         """Whether any kind of fault can happen."""
         return any((self.loss, self.duplicate, self.reorder, self.delay, self.corrupt))
 
+    @property
+    def immediate(self) -> bool:
+        """Whether no packet is ever held back or repeated."""
+        return not any((self.duplicate, self.reorder, self.delay))
+
+
+_NATIVE_PACKETS = 2 * MAX_SEGMENTS
+_NATIVE_BYTES = 2 * MAX_DATAGRAM
+
 
 @dataclass(frozen=True, slots=True)
+class _Native:
+    """What a FLOW record refers to, beside the injector's own."""
+
+    record: npt.NDArray[Any]
+    fates: npt.NDArray[np.uint8]
+    keys: npt.NDArray[np.uint64]
+    out: npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
 class _Flow:
     key: np.uint64
     table: npt.NDArray[np.uint64]
+    native: _Native | None = None
 
 
 class FaultInjector:
@@ -127,7 +150,7 @@ class FaultInjector:
         self._rates = np.array([rates.loss, rates.duplicate, rates.corrupt, rates.delay, rates.reorder])
         self._active = rates.any
         self._flows: dict[int, _Flow] = {}
-        self._offered = 0
+        self._offered = np.zeros(1, np.int64)
         self._tally = np.zeros(KINDS, np.int64)
         self._fates = np.zeros(0, np.uint8)
         self._keys = np.zeros(0, np.uint64)
@@ -144,7 +167,7 @@ class FaultInjector:
             "reordered": reordered,
             "delayed": delayed,
             "corrupted": corrupted,
-            "passed": self._offered - lost,
+            "passed": int(self._offered[0]) - lost,
         }
 
     def apply(self, batch: PacketBatch, now: float, *, flow: int = 0) -> PacketBatch:
@@ -160,12 +183,10 @@ class FaultInjector:
             duplicate of a last packet that is shorter than the others does not fit in, and is due at once instead.
         """
         packets = len(batch)
-        self._offered += packets
+        self._offered[0] += packets
         if not self._active or not packets:
             return batch
-        state = self._flows.get(flow)
-        if state is None:
-            state = self._flows[flow] = _Flow(_derive(self._key, flow), new_table())
+        state = self._flow(flow)
         if packets > self._fates.size:
             self._fates = np.zeros(packets, np.uint8)
             self._keys = np.zeros(packets, np.uint64)
@@ -181,6 +202,39 @@ class FaultInjector:
         out = np.empty(2 * data.size if self.rates.duplicate else data.size, np.uint8)
         used = copy_going_on(data, segment, fates, keys, out)
         return PacketBatch.of(out[:used], segment)
+
+    def _flow(self, flow: int) -> _Flow:
+        state = self._flows.get(flow)
+        if state is None:
+            state = self._flows[flow] = _Flow(_derive(self._key, flow), new_table())
+        return state
+
+    def record(self, flow: int) -> int:
+        """The address of a FLOW record, with which compiled code passes batches of up to 128 packets through itself.
+
+        It is good until `forget`. Use it only if `FaultRates.immediate`.
+        """
+        state = self._flow(flow)
+        if state.native is None:
+            state.native = _Native(
+                record=np.zeros(1, FLOW),
+                fates=np.zeros(_NATIVE_PACKETS, np.uint8),
+                keys=np.zeros(_NATIVE_PACKETS, np.uint64),
+                out=np.zeros(_NATIVE_BYTES, np.uint8),
+            )
+            native = state.native
+            native.record[0] = (
+                state.key,
+                state.table.ctypes.data,
+                self._rates.ctypes.data,
+                native.fates.ctypes.data,
+                native.keys.ctypes.data,
+                self._tally.ctypes.data,
+                self._offered.ctypes.data,
+                native.out.ctypes.data,
+                _NATIVE_PACKETS,
+            )
+        return int(state.native.record.ctypes.data)
 
     def due(self, now: float) -> list[tuple[int, PacketBatch]]:
         """The packets whose wait is over, with their flows, each once, in the order of their times within a flow."""

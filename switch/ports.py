@@ -151,8 +151,8 @@ class UdpSwitch:
 
     def _serve(self) -> None:
         try:
-            # Faults are injected batch by batch in Python; without them one compiled loop serves the workers.
-            compiled = not (self._faulty_in or self._faulty_out)
+            # Faults that hold packets back need Python batch by batch; else one compiled loop serves the workers.
+            compiled = self._inbound.rates.immediate and self._outbound.rates.immediate
             while self._running:
                 if compiled:
                     self._serve_compiled()
@@ -265,6 +265,8 @@ class UdpSwitch:
             self._sockets[member] = udp
             self._flows[member.flow] = member
             member.record["link"] = udp.link
+            member.record["faults_in"] = self._inbound.record(member.flow) if self._faulty_in else 0
+            member.record["faults_out"] = self._outbound.record(member.flow) if self._faulty_out else 0
             self._by_fd[udp.fileno()] = udp
             self._ports = _with_room(self._ports, udp.fileno())
             self._ports[udp.fileno()] = job.port_address(member)

@@ -1,4 +1,4 @@
-"""Moves packets between the switch's sockets and its slots, compiled: the data path when no faults are injected.
+"""Moves packets between the switch's sockets and its slots, compiled: the data path, unless faults hold packets back.
 
 switch/ports.py calls `serve` in a loop and does the rest: sockets of new jobs, commands, strangers.
 """
@@ -11,6 +11,7 @@ from numba import carray, types
 
 from protocol import socket_kernels as sockets
 from protocol.constants import PREFIX_BYTES, VALUE_BYTES
+from protocol.fault_kernels import pass_through
 from protocol.jit import kernel
 from protocol.kernels import pointer
 from protocol.socket_kernels import NOTHING, monotonic, open_link
@@ -29,6 +30,8 @@ PORT = np.dtype(
         ("bytes_out", "i8"),
         ("unsent", "i8"),  # packets for which its socket had no room
         ("strangers", "i8"),  # packets of others that came between the socket's bind and its connect
+        ("faults_in", "i8"),  # address of the FLOW of faults in what it sends; 0 for none
+        ("faults_out", "i8"),
         ("empty", "i8"),  # datagrams without a byte
     ],
     align=True,
@@ -63,11 +66,16 @@ def send_results(job_address: int) -> None:
             port = ports[rank]
             if port.link == 0:
                 continue
-            left = sockets.send(port.link, job.out + row * job.row_bytes, size, segment)
+            data, going = job.out + row * job.row_bytes, size
+            if port.faults_out != 0:
+                data, going = pass_through(port.faults_out, data, size, segment)
+                if going == 0:
+                    continue
+            left = sockets.send(port.link, data, going, segment)
             if left != 0:  # loss like any other, which the worker's timer repairs
-                left = size if left < 0 else left
+                left = going if left < 0 else left
                 port.unsent += -(-left // segment)
-            port.bytes_out += size - left
+            port.bytes_out += going - left
         filled[row] = 0
     job.waiting = 0
 
@@ -83,7 +91,11 @@ def take(port_address: int, size: int, segment: int, data: int) -> None:
     for start in range(0, size, piece):
         if job.waiting >= job.full:
             send_results(port.job)
-        receive(port.job, port.rank, data + start, min(piece, size - start), segment)
+        going = min(piece, size - start)
+        packets = data + start
+        if port.faults_in != 0:
+            packets, going = pass_through(port.faults_in, packets, going, segment)
+        receive(port.job, port.rank, packets, going, segment)
     if job.waiting >= job.full:
         send_results(port.job)
 
