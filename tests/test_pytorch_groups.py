@@ -1,6 +1,7 @@
 """Groups of backend "wiresum": default and sub, their jobs, and what happens when things fail."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 from host.pytorch.backend import WiresumGroup
 from protocol.errors import ClosedError, DisagreementError, PeerLostError, SwitchUnreachableError, WiresumError
@@ -121,6 +124,41 @@ def test_ranks_that_disagree_are_told_and_can_make_a_new_group(torch_workers: Wo
     for (text,) in torch_workers.run(disagreement):
         for rank in range(4):
             assert f"rank {rank}: all_reduce #0: sum of {3 + rank} float32" in text
+
+
+def ddp_disagreement(me: Rank) -> None:
+    with me.group():
+        ddp = DistributedDataParallel(nn.Linear(2, 2))
+        other = dist.all_reduce(torch.ones(1 + me.rank), async_op=True)
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match="rank 0: all_reduce #0: sum of 1 float32"):
+                ddp(torch.ones(1, 2)).sum().backward()
+        assert isinstance(other.exception(), DisagreementError)
+    with me.group():
+        ddp = DistributedDataParallel(nn.Linear(2, 2))
+        ddp(torch.ones(1, 2)).sum().backward()
+
+
+def test_failure_under_ddp_reaches_the_script(torch_workers: WorkerPool) -> None:
+    torch_workers.run(ddp_disagreement)
+
+
+def late(me: Rank) -> str:
+    with me.group(seconds=2.0):
+        dist.all_reduce(torch.ones(1))
+        if me.rank == 2:
+            me.store("stalled").wait(["0", "1", "3"])
+        with pytest.raises(WiresumError) as caught:
+            dist.all_reduce(torch.ones(1))
+        me.store("stalled").set(str(me.rank), "")
+    return f"{type(caught.value).__name__}: {caught.value}"
+
+
+def test_rank_that_does_not_take_part_is_named(torch_workers: WorkerPool) -> None:
+    told = torch_workers.run(late)
+    for rank in (0, 1, 3):
+        assert "StallError" in told[rank]
+        assert re.search(r"rank 2\b", told[rank])
 
 
 def wrong_address(me: Rank) -> float:
