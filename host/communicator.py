@@ -32,6 +32,9 @@ SWITCH_VARIABLE = "WIRESUM_SWITCH"
 class Communicator:
     """One rank of one job on a wiresum switch. Thread-safe; a context manager.
 
+    At its end a with statement waits for what is under way, and raises the error of a collective that has failed
+    without anybody having asked its handle. When an exception leaves it, it does not wait.
+
     All ranks must call the same collectives in the same order, whatever threads they call them from. After a failure
     every further call raises the same error; a new Communicator makes a new job.
 
@@ -240,14 +243,14 @@ class Communicator:
     def __del__(self) -> None:
         if not self._is_open or os.getpid() != self._process:
             return
+        # Whatever thread happens to be collecting garbage here may hold the locks that closing needs.
+        threading.Thread(target=_shut, args=(self._engine, self._control), name="wiresum-close", daemon=True).start()
         warnings.warn(
             f"rank {self._rank} of job {self._job!r} was never closed: use a with statement, or close()",
             ResourceWarning,
             stacklevel=2,
             source=self,
         )
-        # Whatever thread happens to be collecting garbage here may hold the locks that closing needs.
-        threading.Thread(target=_shut, args=(self._engine, self._control), name="wiresum-close", daemon=True).start()
 
     def __enter__(self) -> "Communicator":
         return self

@@ -58,6 +58,7 @@ class Engine:
         self._driving: int | None = None  # its identifier
         self._wanted = threading.Event()
         self._handles: dict[Handle, None] = {}
+        self._failed: list[Handle] = []
         self._failure: WiresumError | None = None
         self._closed = False
         self._reported = False
@@ -133,9 +134,9 @@ class Engine:
             if self._failure is not None:
                 return
             self._failure = error
-            handles = list(self._handles)
+            self._failed = list(self._handles)
             self._handles.clear()
-        for handle in handles:
+        for handle in self._failed:
             handle.settle(error)
         self._interrupt()
 
@@ -145,12 +146,19 @@ class Engine:
         return self._failure
 
     def drain(self) -> None:
-        """Waits for all collectives under way; their errors stay with their handles."""
+        """Waits for all collectives under way.
+
+        Raises:
+            WiresumError: one has failed, and nobody has asked its handle.
+        """
         while self._handles and os.getpid() == self._process:
             with self._lock:
                 pending = list(self._handles)
             for handle in pending:
                 self.wait_for(handle, None)
+        for handle in self._failed:
+            if not handle.seen:
+                handle.wait()
 
     def close(self) -> None:
         """Fails what is under way with `ClosedError` and stops the thread; idempotent.
@@ -258,6 +266,8 @@ class Engine:
         if self._inbound is not None and self._outbound is not None:
             return self._step_with_faults(self._inbound, self._outbound)
         with self._lock:
+            if self._failure is not None:
+                return MORE  # the arrays are the callers' again
             reason = self._worker.pump(self._udp.link, _ROUNDS)
         if reason < 0:
             raise OSError(-reason, os.strerror(-reason))
@@ -274,7 +284,8 @@ class Engine:
         for results in arrived:
             if results.size:
                 with self._lock:
-                    self._worker.receive(results, now)
+                    if self._failure is None:
+                        self._worker.receive(results, now)
         for _, held in outbound.due(now):
             self._send(held)
         while self._worker.has_full_batch or (batch is None and self._worker.has_packets):

@@ -30,6 +30,7 @@ class Handle:
         self.timeout = timeout
         self.result: Any = None
         self.owner: Any = None  # what must live until the handle is done
+        self.seen = False  # whether somebody has learned how it ended
         self.finish: Callable[[], None] | None = None  # runs before the handle is done
 
     def done(self) -> bool:
@@ -38,6 +39,7 @@ class Handle:
 
     def exception(self) -> BaseException | None:
         """Why the collective failed, once it is done."""
+        self.seen = self.seen or self._event.is_set()
         return self._error
 
     def wait(self, timeout: float | None = None) -> Any:
@@ -56,6 +58,7 @@ class Handle:
             engine.wait_for(self, timeout)
         if not self._event.is_set():
             raise TimeoutError(f"the collective is still under way after {timeout} s")
+        self.seen = True
         if self._error is not None:
             raise self._error
         return self.result

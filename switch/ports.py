@@ -76,6 +76,7 @@ class UdpSwitch:
         self._flows: dict[int, Member] = {}
         self._closed_overflows = 0
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._calling = threading.Lock()  # the life of the file descriptor that wakes the thread
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll = select.epoll()
         self._epoll.register(self._wake, select.EPOLLIN)
@@ -132,10 +133,13 @@ class UdpSwitch:
 
     def close(self) -> None:
         """Stops the thread and closes the sockets; idempotent."""
-        if self._thread.is_alive():
+        with self._calling:
             self._running = False
-            os.eventfd_write(self._wake, 1)
-            self._thread.join()
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+                self._thread.join()
+                os.close(self._wake)
+                self._wake = -1
 
     def _call(self, function: Callable[[], T]) -> T:
         """Runs `function` on the data thread, which alone touches the core."""
@@ -143,7 +147,9 @@ class UdpSwitch:
             raise WiresumError(f"the switch's data plane has stopped: {self._failure or 'it was closed'}")
         future: Future[T] = Future()
         self._commands.put((function, future))
-        os.eventfd_write(self._wake, 1)
+        with self._calling:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
         try:
             return future.result(_COMMAND_SECONDS)
         except TimeoutError:

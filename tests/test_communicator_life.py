@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -63,6 +64,34 @@ def test_an_exception_in_the_with_statement_does_not_wait(switch: SoftwareSwitch
     assert isinstance(waiting, PeerLostError)
     assert "rank 1 (127.0.0.1:" in str(waiting)
     assert started[0].exception() is waiting
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_failure_that_nobody_has_asked_for_leaves_the_with_statement(switch: SoftwareSwitch, asked: bool) -> None:
+    def body(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            raise LookupError("a fault of the user's")
+        handle = communicator.all_reduce_async(np.ones(100_000, np.float32))
+        if asked:
+            wait_until(handle.done, "the failure of rank 1 was not told")
+            assert isinstance(handle.exception(), PeerLostError)
+
+    silent, failing = errors(start_ranks(switch, 2, body))
+    assert isinstance(failing, LookupError)
+    assert silent is None if asked else isinstance(silent, PeerLostError)
+
+
+def test_closing_ends_a_call_of_another_thread(switch: SoftwareSwitch) -> None:
+    def body(communicator: Communicator) -> None:
+        communicator.barrier()
+        if communicator.rank == 0:
+            closing = threading.Timer(0.1, communicator.close)
+            closing.start()
+            with pytest.raises(ClosedError, match="was closed"):
+                communicator.all_reduce(np.ones(100_000, np.float32))
+            closing.join()
+
+    run_ranks(switch, 2, body)
 
 
 def test_pending_collectives_fail_when_it_is_closed(switch: SoftwareSwitch) -> None:
@@ -180,6 +209,21 @@ def test_one_job_after_another_with_the_same_name(switch: SoftwareSwitch) -> Non
 
     for _ in range(10):
         run_ranks(switch, 2, body, job="again")
+
+
+def test_nothing_is_left_of_closed_switches_and_communicators(switch: SoftwareSwitch) -> None:
+    def once() -> tuple[int, int]:
+        with SoftwareSwitch(port=0, control_port=0) as another:
+            run_ranks(another, 2, lambda communicator: communicator.all_reduce_async(np.ones(10, np.float32)).wait())
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), threading.active_count()
+
+    once()
+    before = once()
+    for _ in range(3):
+        after = once()
+    assert after[0] <= before[0]
+    assert after[1] <= before[1]
 
 
 @pytest.mark.filterwarnings("always:.*was never closed:ResourceWarning")
