@@ -87,8 +87,7 @@ class Worker:
         state["scratch"] = self._scratch.ctypes.data
         state["disagreed"] = -1
         state["newest_answered"] = -np.inf
-        state["patience"] = 1
-        state["patience_changed"] = -np.inf
+        state["frontier"] = first_chunk - 1
         state["srtt"] = -1.0
         state["rto"] = initial_rto
         state["rto_min"] = min_rto

@@ -74,9 +74,8 @@ STATE = np.dtype(
         ("queue_head", "i8"),
         ("queue_length", "i8"),
         ("disagreed", "i8"),  # a chunk for which another consistency byte came back, or -1
-        ("newest_answered", "f8"),  # the latest time of sending among the chunks that were answered
-        ("patience", "i8"),  # by how many quarters of a round trip a chunk must be overtaken to count as lost
-        ("patience_changed", "f8"),
+        ("frontier", "i8"),  # the highest chunk that was answered
+        ("newest_answered", "f8"),  # when it was sent
         ("srtt", "f8"),  # seconds; below zero until measured
         ("rttvar", "f8"),
         ("rto", "f8"),
@@ -102,8 +101,6 @@ STATE = np.dtype(
 
 _FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
 _PROBES = 8  # chunks that a time-out sends again
-_MOST_PATIENCE = 8  # two round trips
-_PATIENCE_ROUNDS = 64  # round trips without an answer that came twice, after which patience lessens
 _REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
 
 
@@ -328,8 +325,6 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             continue
         if flight.done or flight.tries == 0:
             state.duplicates += 1
-            if flight.tries > 1:
-                be_patient(state, now)
             continue
         tensor = tensors[find_tensor(tensors, state.tensors, chunk)]
         place = chunk - tensor.first
@@ -397,9 +392,12 @@ def measure(state: Any, flight: Any, now: float) -> None:
         # Karn: it is not known which sending was answered, and so the sample says nothing about the round trip. But a
         # probe's answer, if it can be one, tells what became of all that was sent before the probe.
         if flight.probe and state.srtt / 2 <= sample <= 2 * state.srtt + 4 * state.rttvar:
+            state.frontier = max(state.frontier, flight.chunk + state.slots)
             state.newest_answered = max(state.newest_answered, flight.sent)
         return
-    state.newest_answered = max(state.newest_answered, flight.sent)
+    if flight.chunk > state.frontier:
+        state.frontier = flight.chunk
+        state.newest_answered = max(state.newest_answered, flight.sent)
     if state.srtt < 0:
         state.srtt = sample
         state.rttvar = sample / 2
@@ -410,28 +408,18 @@ def measure(state: Any, flight: Any, now: float) -> None:
 
 
 @kernel
-def be_patient(state: Any, now: float) -> None:
-    """Learns, at most once in a round trip, that a chunk was sent again although its answer was on its way."""
-    if now > state.patience_changed + state.srtt:
-        state.patience = min(state.patience + 1, _MOST_PATIENCE)
-        state.patience_changed = now
-
-
-@kernel
 def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> None:
     """Queues chunks for retransmission and sets the next deadline.
 
-    A chunk counts as lost when one that was sent well after it has been answered, in the manner of RACK (RFC 8985).
+    A chunk counts as lost when a higher one that was sent well after it has been answered, in the manner of RACK
+    (RFC 8985). A lower one says nothing: it was late here, and the other ranks may have sent it long before.
     When its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few
     chunks are sent as probes, whose answers will tell what else was lost.
 
     Args:
         timed: whether time-outs count at this moment; not while answers may lie unread in the socket.
     """
-    if state.patience > 1 and now > state.patience_changed + _PATIENCE_ROUNDS * state.srtt:
-        state.patience -= 1
-        state.patience_changed = now
-    overtaken = state.newest_answered - max(state.srtt / 4 * state.patience, _REORDERING_SECONDS)
+    overtaken = state.newest_answered - max(state.srtt / 4, _REORDERING_SECONDS)
     timed = timed and now >= state.quiet_until
     probes = 0
     deadline = np.inf
@@ -439,7 +427,7 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> 
         flight = flights[slot]
         if flight.done or flight.queued:
             continue
-        if flight.sent < overtaken and flight.tries < _FAST_TRIES:
+        if flight.sent < overtaken and flight.chunk < state.frontier and flight.tries < _FAST_TRIES:
             push(state, flights, queue, slot)
             flight.probe = 0
             continue

@@ -253,6 +253,20 @@ def test_a_time_out_sends_a_few_probes_and_their_answer_the_rest() -> None:
     assert {p.tsi for p in probes + drain(worker, at + 0.001)} == set(range(32, 64))
 
 
+def test_the_quick_answer_to_a_late_chunk_is_no_sign_of_loss() -> None:
+    """Whoever lost a result sends its next chunk late; the others have sent it long before, so the answer is quick."""
+    worker = one_worker(32 * 40, dtype=DType.INT32)
+    late, *others = drain(worker, 0.0)
+    for packet in others:
+        answer(worker, packet, 0.001)
+    assert [p.tsi for p in drain(worker, 0.001)] == [5, 6, 7]
+    answer(worker, late, 0.0018)
+    (next_of_late,) = drain(worker, 0.0018)
+    assert next_of_late.tsi == 4
+    answer(worker, next_of_late, 0.0019)
+    assert [p.tsi for p in drain(worker, 0.0019)] == [8]
+
+
 def test_wrong_answers_change_nothing() -> None:
     worker = one_worker(40, dtype=DType.INT32)
     first, second = drain(worker)

@@ -26,8 +26,10 @@ class WiresumGroup(GlooCollectives):
     """A process group whose sums and averages go through the switch.
 
     `all_reduce` with SUM of float32, float16, bfloat16, int32, int16, int8 and uint8, and with AVG of the floating
-    point types and int32, goes through the switch: the result is the same bits on every rank. Everything else goes to
-    an inner Gloo group, as `BackendOptions.fallback` says. A group of one rank needs no switch.
+    point types, goes through the switch: the result is the same bits on every rank. Everything else goes to an inner
+    Gloo group, as `BackendOptions.fallback` says. A group of one rank needs no switch.
+
+    A failure ends the group's sums for good, all with the same error; destroy the group and make a new one.
 
     The default group joins its job when it is made, so that a wrong address is known at once. A subgroup joins at its
     first sum: one that never sums takes no slots, and its first sum waits for all its ranks.
@@ -39,6 +41,10 @@ class WiresumGroup(GlooCollectives):
         timeout: of each collective, and of the wait for the other ranks to join.
         options: settings; the environment's are already in them.
         name: the group's name within the run, None for the default group.
+
+    Raises:
+        ValueError: no address of a switch was given, and there are other ranks.
+        WiresumError: the default group could not join.
     """
 
     def __init__(
@@ -51,6 +57,11 @@ class WiresumGroup(GlooCollectives):
         options: BackendOptions,
         name: str | None,
     ) -> None:
+        if size > 1 and not options.switch:
+            raise ValueError(
+                f"backend {BACKEND!r} needs a switch: set WIRESUM_SWITCH=host:port, or give"
+                " pg_options=wiresum.BackendOptions(switch='host:port')"
+            )
         store = fresh_store(store, rank)
         # torch lets no subclass use the form with a store, which is the only one that its stubs know.
         super().__init__(rank, size)  # type: ignore[call-arg]
@@ -82,8 +93,8 @@ class WiresumGroup(GlooCollectives):
         """The group's communicator, which joins the group's job on the first call; then all ranks must call.
 
         Raises:
-            WiresumError: the switch cannot be reached or refuses, or a rank does not join in time.
-            ValueError: no address of a switch was given.
+            WiresumError: the switch cannot be reached or refuses, or a rank does not join in time; or the group is
+                closed.
         """
         with self._lock:
             if self._closed:
@@ -137,7 +148,8 @@ class WiresumGroup(GlooCollectives):
         Args:
             tensors: a list of one tensor, or the tensor.
             opts: an AllreduceOptions, or a ReduceOp.
-            arguments: `op` and `timeout`, as torch's own method has them.
+            arguments: `op` and `timeout`, as torch's own method has them. Such a time-out is Gloo's alone; a sum in the
+                switch has the group's.
 
         Raises:
             WiresumError: it failed, if `opts.asyncOp` is false; else the work raises it.
