@@ -7,8 +7,6 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from host.communicator import Communicator
-from host.handle import Handle
 from protocol.errors import (
     ClosedError,
     DisagreementError,
@@ -20,12 +18,14 @@ from protocol.errors import (
     SwitchUnreachableError,
     WiresumError,
 )
-from protocol.faults import FaultRates
 
 if TYPE_CHECKING:
+    from host.communicator import Communicator
+    from host.handle import Handle
     from host.pytorch.hook import DDPState, ddp_hook
     from host.pytorch.options import BackendOptions
     from host.pytorch.registration import register
+    from protocol.faults import FaultRates
 
 __all__ = [
     "BackendOptions",
@@ -46,15 +46,19 @@ __all__ = [
     "register",
 ]
 
-_NEED_TORCH = {
+# What takes time to load, numba or torch, is loaded when it is used: the command line and torch's backend need little.
+_LAZY = {
     "BackendOptions": "host.pytorch.options",
+    "Communicator": "host.communicator",
     "DDPState": "host.pytorch.hook",
+    "FaultRates": "protocol.faults",
+    "Handle": "host.handle",
     "ddp_hook": "host.pytorch.hook",
     "register": "host.pytorch.registration",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in _NEED_TORCH:
-        return getattr(import_module(_NEED_TORCH[name]), name)
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
