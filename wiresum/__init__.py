@@ -22,6 +22,7 @@ from protocol.errors import (
 if TYPE_CHECKING:
     from host.communicator import Communicator
     from host.handle import Handle
+    from host.pytorch.fallback import FallbackForbiddenError, FallbackWarning
     from host.pytorch.hook import DDPState, ddp_hook
     from host.pytorch.options import BackendOptions
     from host.pytorch.registration import register
@@ -33,6 +34,8 @@ __all__ = [
     "Communicator",
     "DDPState",
     "DisagreementError",
+    "FallbackForbiddenError",
+    "FallbackWarning",
     "FaultRates",
     "Handle",
     "JoinRefusedError",
@@ -51,6 +54,8 @@ _LAZY = {
     "BackendOptions": "host.pytorch.options",
     "Communicator": "host.communicator",
     "DDPState": "host.pytorch.hook",
+    "FallbackForbiddenError": "host.pytorch.fallback",
+    "FallbackWarning": "host.pytorch.fallback",
     "FaultRates": "protocol.faults",
     "Handle": "host.handle",
     "ddp_hook": "host.pytorch.hook",
