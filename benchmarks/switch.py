@@ -100,7 +100,7 @@ class Load:
                 raise RuntimeError("the switch does not answer: a packet was lost on the way; take fewer slots")
             for rank, udp in enumerate(self._sockets):
                 while arrived := udp.receive():
-                    self._received[rank] += len(arrived[0])
+                    self._received[rank] += len(arrived)
         elapsed, cpu = now - start, cpu_seconds_of(pid) - cpu
         into, out = len(self._sockets) * (self._sent - sent), sum(self._received) - received
         return Rate(
