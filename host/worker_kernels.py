@@ -83,6 +83,7 @@ STATE = np.dtype(
         ("rto_max", "f8"),
         ("deadline", "f8"),  # no timer is due before this
         ("quiet_until", "f8"),  # time-outs send nothing again before this
+        ("turn", "i8"),  # the slot that is looked at first for probes, so that each has its turn
         ("silence", "i8"),  # how often in a row a time-out has passed without an answer since
         ("unsent", "i8"),  # address of what a full socket has not taken yet
         ("unsent_size", "i8"),
@@ -378,8 +379,12 @@ def handle_timer(worker: int, now: float) -> int:
 
 @kernel
 def time_out(state: Any, flight: Any) -> float:
-    """When a chunk in flight has waited for too long: doubled on each repeat, up to a cap."""
-    return float(flight.sent + min(state.rto * 2.0 ** min(flight.tries - 1, 16), state.rto_max))
+    """When a chunk in flight has waited for too long.
+
+    Doubled once only: a chunk that others lost is sent here in vain, again and again, and must not wait for a second
+    when at last its result is lost. It is silence that the worker backs off from, see `find_lost`.
+    """
+    return float(flight.sent + min(state.rto * (1 if flight.tries == 1 else 2), state.rto_max))
 
 
 @kernel
@@ -402,6 +407,9 @@ def measure(state: Any, flight: Any, now: float) -> None:
         state.srtt = sample
         state.rttvar = sample / 2
     else:
+        # Some answers had to wait until another rank's loss was mended. Counted in full they would raise the time-out,
+        # and with it the time that such losses take to mend.
+        sample = min(sample, state.srtt + max(2 * state.rttvar, state.srtt / 2))
         state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
         state.srtt += (sample - state.srtt) / 8
     state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), state.rto_max)
@@ -414,16 +422,21 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> 
     A chunk counts as lost when a higher one that was sent well after it has been answered, in the manner of RACK
     (RFC 8985). A lower one says nothing: it was late here, and the other ranks may have sent it long before.
     When its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few
-    chunks are sent as probes, whose answers will tell what else was lost.
+    chunks are sent as probes, whose answers will tell what else was lost. As long as nothing at all is answered, twice
+    as many are sent after twice the time.
 
     Args:
         timed: whether time-outs count at this moment; not while answers may lie unread in the socket.
     """
     overtaken = state.newest_answered - max(state.srtt / 4, _REORDERING_SECONDS)
     timed = timed and now >= state.quiet_until
+    slots = flights.shape[0]
+    first = state.turn
+    room = _PROBES << min(state.silence, 16)
     probes = 0
     deadline = np.inf
-    for slot in range(flights.shape[0]):
+    for i in range(slots):
+        slot = (first + i) & (slots - 1)
         flight = flights[slot]
         if flight.done or flight.queued:
             continue
@@ -432,13 +445,14 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> 
             flight.probe = 0
             continue
         due = time_out(state, flight)
-        if timed and due <= now and probes < _PROBES:
+        if timed and due <= now and probes < room:
             probes += 1
+            state.turn = slot + 1
             push(state, flights, queue, slot)
             flight.probe = 1
         else:
             deadline = min(deadline, due)
     if probes:
         state.silence += 1
-        state.quiet_until = now + min(state.rto * 2.0 ** min(state.silence - 1, 16), state.rto_max)
+        state.quiet_until = now + min(state.rto * 2.0 ** min(state.silence, 16), state.rto_max)
     state.deadline = max(deadline, state.quiet_until) if deadline < np.inf else np.inf
