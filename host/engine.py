@@ -8,10 +8,11 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from host.handle import Handle
-from host.pump_kernels import BLOCKED, EMPTY, MORE
+from host.pump_kernels import BLOCKED, EMPTY, MORE, WOKEN
 from host.worker import Tensor, Worker
 from protocol.datagrams import DatagramSocket
 from protocol.errors import ClosedError, DisagreementError, StallError, WiresumError
@@ -21,6 +22,7 @@ from protocol.packets import PacketBatch
 _ROUNDS = 64  # batches that are received before other threads have their turn
 _POLL_LIMIT = 1.0  # the longest time that a driver sleeps, seconds
 _EXPIRY_CHECK_SECONDS = 0.01
+_FOREVER = float("inf")
 _INQUIRY_SECONDS = 10.0  # for the ranks' accounts of a disagreement to come together
 
 
@@ -54,6 +56,8 @@ class Engine:
         self._describe_stall, self._report_disagreement, self._give_up = describe_stall, report_disagreement, give_up
         self._process = os.getpid()
         self._lock = threading.Lock()  # the worker, the handles, the failure
+        self._visitors: list[None] = []  # one for each thread that wants the lock and does not drive
+        self._waking = threading.Lock()  # the descriptor that interrupts the driver
         self._driver = threading.Lock()  # held by the thread that moves packets
         self._driving: int | None = None  # its identifier
         self._wanted = threading.Event()
@@ -80,7 +84,7 @@ class Engine:
             WiresumError: the job has failed or the engine was closed; the same error each time.
         """
         self._check_process()
-        with self._lock:
+        with self._visit():
             if self._failure is not None:
                 raise self._failure
             empty = 0
@@ -98,7 +102,7 @@ class Engine:
 
     def drive_in_background(self) -> None:
         """Has the background thread move packets as long as there is something to move."""
-        with self._lock:
+        with self._visit():
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._run, name="wiresum-progress", daemon=True)
                 self._thread.start()
@@ -130,7 +134,7 @@ class Engine:
 
     def fail(self, error: WiresumError) -> None:
         """Ends all collectives, and every later one, with `error`; the first failure stays."""
-        with self._lock:
+        with self._visit():
             if self._failure is not None:
                 return
             self._failure = error
@@ -152,7 +156,7 @@ class Engine:
             WiresumError: one has failed, and nobody has asked its handle.
         """
         while self._handles and os.getpid() == self._process:
-            with self._lock:
+            with self._visit():
                 pending = list(self._handles)
             for handle in pending:
                 self.wait_for(handle, None)
@@ -181,7 +185,7 @@ class Engine:
     def statistics(self) -> dict[str, float]:
         """Counters of this worker's packets and bytes."""
         self._check_process()
-        with self._lock:
+        with self._visit():
             counts = self._worker.statistics()
             overflows = 0 if self._closed else self._udp.overflows()
         counts["bytes_sent"] += self._bytes_sent
@@ -198,7 +202,7 @@ class Engine:
 
     def _let_go(self) -> None:
         """Closes what the kernel gave; only the driver may."""
-        with self._lock:
+        with self._lock, self._waking:
             if self._wake >= 0:
                 os.close(self._wake)
                 self._wake = -1
@@ -208,10 +212,26 @@ class Engine:
         if os.getpid() != self._process:
             raise ClosedError("a communicator cannot be used in a forked child, only where it was made")
 
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        """The lock, for whoever does not drive: the driver holds it even while it waits for packets."""
+        self._visitors.append(None)  # append and pop are atomic
+        try:
+            self._interrupt()
+            with self._lock:
+                yield
+        finally:
+            self._visitors.pop()
+
     def _interrupt(self) -> None:
-        with self._lock:  # so that it is not closed meanwhile
+        """Has the driver, if there is one, look at what other threads want."""
+        with self._waking:  # so that it is not closed meanwhile
             if self._wake >= 0 and self._driver.locked():
                 os.eventfd_write(self._wake, 1)
+
+    def _woken(self) -> None:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
 
     def _run(self) -> None:
         while not self._closed:
@@ -229,17 +249,21 @@ class Engine:
             if self._wake < 0:
                 return
             while self._failure is None and not (handle is not None and handle.done()):
-                reason = self._step()
+                while self._visitors:
+                    time.sleep(0)  # it is their turn with the lock
+                reason = self._step(until)
                 now = time.monotonic()
                 if worker.has_news or now >= expiry_check:
                     self._settle(now)
                     expiry_check = now + _EXPIRY_CHECK_SECONDS
                 if not worker.busy or (until is not None and now >= until):
                     return
-                if reason == EMPTY:
-                    self._sleep(until)
-                elif reason == BLOCKED:
+                if reason == BLOCKED:
                     self._await_room()
+                elif reason == WOKEN:
+                    self._woken()
+                elif reason == EMPTY and self._inbound is not None:
+                    self._sleep(until)
         except BaseException as error:
             # A driver that dies in silence would leave every other waiter, here and on other ranks, to its time-out.
             self._abort(error if isinstance(error, WiresumError) else WiresumError(f"moving packets failed: {error!r}"))
@@ -261,14 +285,20 @@ class Engine:
             with self._lock:
                 self._handles.pop(handle, None)
 
-    def _step(self) -> int:
-        """Receives, applies and sends what there is; returns why it stopped, see host/pump_kernels.py."""
+    def _step(self, until: float | None) -> int:
+        """Receives, applies, sends and waits; returns why it stopped, see host/pump_kernels.py."""
         if self._inbound is not None and self._outbound is not None:
             return self._step_with_faults(self._inbound, self._outbound)
         with self._lock:
             if self._failure is not None:
                 return MORE  # the arrays are the callers' again
-            reason = self._worker.pump(self._udp.link, _ROUNDS)
+            oldest = self._worker.oldest
+            wait_until = min(
+                time.monotonic() + _POLL_LIMIT,
+                _FOREVER if until is None else until,
+                _FOREVER if oldest is None else oldest.tag.expires,
+            )
+            reason = self._worker.pump(self._udp.link, _ROUNDS, self._wake, wait_until)
         if reason < 0:
             raise OSError(-reason, os.strerror(-reason))
         return reason
@@ -310,7 +340,7 @@ class Engine:
         waiter.register(self._wake, select.POLLIN)
         for fd, _ in waiter.poll(_POLL_LIMIT * 1000):
             if fd == self._wake:
-                os.eventfd_read(self._wake)
+                self._woken()
 
     def _settle(self, now: float) -> None:
         """Completes handles whose tensors are done, and looks for disagreement and expired time-outs."""
@@ -335,7 +365,7 @@ class Engine:
                 )
 
     def _sleep(self, until: float | None) -> None:
-        """Handles timers, now that nothing is left to receive, and waits for a packet or another thread's wish."""
+        """With faults: handles timers, as nothing is left to receive, and waits for a packet or another thread."""
         now = time.monotonic()
         with self._lock:
             self._worker.handle_timer(now)
@@ -351,4 +381,4 @@ class Engine:
             wake_at = min(wake_at, until)
         for fd, _ in self._poll.poll(max(0.0, (wake_at - now) * 1000)):
             if fd == self._wake:
-                os.eventfd_read(self._wake)
+                self._woken()

@@ -6,14 +6,14 @@ by batch itself instead.
 
 from numba import carray
 
-from host.worker_kernels import STATE, receive, send
+from host.worker_kernels import STATE, handle_timer, receive, send
 from protocol import socket_kernels as sockets
 from protocol.jit import kernel
 from protocol.kernels import pointer
-from protocol.socket_kernels import NOTHING, monotonic, open_link
+from protocol.socket_kernels import INTERRUPTED, NOTHING, monotonic, open_link, wait_readable
 
 # Why `pump` returned; below zero: the number of a socket's error.
-MORE, EMPTY, NEWS, BLOCKED = range(4)
+MORE, EMPTY, NEWS, BLOCKED, WOKEN = range(5)
 
 
 @kernel
@@ -33,13 +33,17 @@ def send_one(worker: int, link: int, out: int, room: int) -> int:
 
 
 @kernel
-def pump(worker: int, link: int, out: int, room: int, rounds: int) -> tuple[int, int, int, int]:
-    """Receives, applies and sends until there is a reason to return.
+def pump(
+    worker: int, link: int, out: int, room: int, rounds: int, wake: int, until: float
+) -> tuple[int, int, int, int]:
+    """Receives, applies, sends and waits until there is a reason to return.
 
     Args:
         worker, link: addresses of STATE and LINK.
         out: address of a buffer for `room` packets.
         rounds: batches to receive at most.
+        wake: a descriptor at which other threads interrupt the wait.
+        until: how long to wait for packets, by the monotonic clock.
 
     Returns:
         the reason, then as `worker_kernels.receive` does.
@@ -77,4 +81,14 @@ def pump(worker: int, link: int, out: int, room: int, rounds: int) -> tuple[int,
             if left != 0:
                 reason = left if left < 0 else BLOCKED
                 break
+        if reason == EMPTY:
+            now = monotonic()
+            if now >= state.deadline:
+                handle_timer(worker, now)
+            if state.queue_length > 0:
+                reason = MORE
+            elif now < until:
+                ready = wait_readable(socket.fd, wake, max(0.0, min(until, state.deadline) - now))
+                if ready != INTERRUPTED:  # else Python has a signal to handle
+                    reason = WOKEN if ready & 2 else MORE
     return reason, int(state.queue_length), int(state.finished), int(state.disagreed)

@@ -196,14 +196,19 @@ class Worker:
             self._address, batch.address, batch.size, batch.segment, now
         )
 
-    def pump(self, link: int, rounds: int) -> int:
+    def pump(self, link: int, rounds: int, wake: int, until: float) -> int:
         """Moves packets between this worker and the socket whose LINK record stands at that address.
+
+        Args:
+            rounds: batches to receive at most.
+            wake: a descriptor at which other threads interrupt the wait.
+            until: how long to wait for packets, by the monotonic clock.
 
         Returns:
             why it stopped, see host/pump_kernels.py.
         """
         reason, self._queued, self._finished, self._disagreed = pump_kernels.pump(
-            self._address, link, self._out_address, self._batch, rounds
+            self._address, link, self._out_address, self._batch, rounds, wake, until
         )
         return reason
 

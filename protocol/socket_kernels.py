@@ -62,6 +62,9 @@ _MSG_DONTWAIT: Final = 0x40
 _EPERM, _EINTR, _EIO, _EAGAIN, _EINVAL, _EMSGSIZE, _EOPNOTSUPP = 1, 4, 5, 11, 22, 90, 95
 _ENETDOWN, _ENETUNREACH, _ENOBUFS, _ECONNREFUSED, _EHOSTUNREACH = 100, 101, 105, 111, 113
 
+_POLLIN: Final = 1
+INTERRUPTED: Final = 4
+
 NOTHING: Final = -_EAGAIN  # what `receive` returns when no datagram is there
 
 _recvmsg = types.ExternalFunction("recvmsg", types.intp(types.intc, types.intp, types.intc))
@@ -69,6 +72,7 @@ _send = types.ExternalFunction("send", types.intp(types.intc, types.intp, types.
 _setsockopt = types.ExternalFunction(
     "setsockopt", types.intc(types.intc, types.intc, types.intc, types.intp, types.uintc)
 )
+_ppoll = types.ExternalFunction("ppoll", types.intc(types.intp, types.uintp, types.intp, types.intp))
 _errno_location = types.ExternalFunction("__errno_location", types.intp())
 _clock_gettime = types.ExternalFunction("clock_gettime", types.intc(types.intc, types.intp))
 _CLOCK_MONOTONIC: Final = 1
@@ -86,6 +90,23 @@ def monotonic() -> float:
     spec = np.zeros(2, np.int64)
     _clock_gettime(_CLOCK_MONOTONIC, spec.ctypes.data)
     return float(spec[0] + spec[1] * 1e-9)
+
+
+@kernel
+def wait_readable(first: int, second: int, seconds: float) -> int:
+    """Waits until one of two descriptors can be read, at most so many seconds.
+
+    Returns:
+        bit 0 and bit 1 for the first and the second, 0 when the time is up, INTERRUPTED when a signal came.
+    """
+    words = np.array([first | _POLLIN << 32, second | _POLLIN << 32], np.int64)  # two struct pollfd, little-endian
+    time = np.zeros(2, np.int64)
+    time[0] = int(seconds)
+    time[1] = int((seconds - int(seconds)) * 1e9)
+    ready = _ppoll(words.ctypes.data, 2, time.ctypes.data, 0)
+    if ready <= 0:
+        return INTERRUPTED if ready < 0 else 0
+    return (1 if words[0] >> 48 else 0) | (2 if words[1] >> 48 else 0)
 
 
 @kernel
