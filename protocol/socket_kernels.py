@@ -59,8 +59,9 @@ UDP_GRO: Final = 104
 _MSG_TRUNC: Final = 0x20
 _MSG_DONTWAIT: Final = 0x40
 
-_EPERM, _EINTR, _EIO, _EAGAIN, _EINVAL, _EMSGSIZE, _EOPNOTSUPP = 1, 4, 5, 11, 22, 90, 95
+_EPERM, _EINTR, _EIO, _EAGAIN, _EACCES, _EINVAL, _EMSGSIZE, _EOPNOTSUPP = 1, 4, 5, 11, 13, 22, 90, 95
 _ENETDOWN, _ENETUNREACH, _ENOBUFS, _ECONNREFUSED, _EHOSTUNREACH = 100, 101, 105, 111, 113
+_ENONET, _EPROTO, _ENOPROTOOPT, _EHOSTDOWN = 64, 71, 92, 112
 
 _POLLIN: Final = 1
 INTERRUPTED: Final = 4
@@ -111,8 +112,24 @@ def wait_readable(first: int, second: int, seconds: float) -> int:
 
 @kernel
 def is_peer_trouble(error: int) -> bool:
-    """Whether an error tells of the peer or the way there; whether the peer lives is the control service's to say."""
-    return error in (_ECONNREFUSED, _EHOSTUNREACH, _ENETUNREACH, _ENETDOWN, _EPERM)
+    """Whether an error tells of the peer or the way there; whether the peer lives is the control service's to say.
+
+    A connected socket is told what ICMP messages say, which anybody may send; none may stop it.
+    """
+    return error in (
+        _EPERM,
+        _EACCES,
+        _ENONET,
+        _EPROTO,
+        _EMSGSIZE,
+        _ENOPROTOOPT,
+        _EOPNOTSUPP,
+        _ENETDOWN,
+        _ENETUNREACH,
+        _ECONNREFUSED,
+        _EHOSTDOWN,
+        _EHOSTUNREACH,
+    )
 
 
 @kernel
@@ -180,6 +197,7 @@ def send(address: int, data: int, size: int, segment: int) -> int:
     """
     link = open_link(address)[0]
     done = 0
+    refused = False
     while done < size:
         most = 1
         if link.can_segment and size - done > segment:
@@ -197,11 +215,14 @@ def send(address: int, data: int, size: int, segment: int) -> int:
             if error == _EAGAIN:
                 return size - done
             if length > segment and error in (_EINVAL, _EMSGSIZE, _EIO, _EOPNOTSUPP):
-                # This route cannot take a batch as one: a packet above the MTU, a device without checksum offload.
-                link.can_segment = 0
-                set_segment(link, 0)
+                # This route cannot take a batch as one: a packet above the MTU, a device without checksum offload. Or
+                # it is the error of an earlier packet, which is told once.
+                if refused:
+                    link.can_segment = 0
+                    set_segment(link, 0)
+                refused = True
                 continue
-            if not is_peer_trouble(error) and error not in (_ENOBUFS, _EMSGSIZE):
+            if not is_peer_trouble(error) and error != _ENOBUFS:
                 return -error
             link.unsent += -(-length // segment)
         done += length

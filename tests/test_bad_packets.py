@@ -2,6 +2,7 @@
 
 import itertools
 import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -208,6 +209,34 @@ def test_bad_answers_from_the_switchs_own_address(switch: SoftwareSwitch, job: S
     finally:
         stranger.close()
         impostor.close()
+
+
+def icmp_error(kind: int, code: int, source: int, target: int) -> bytes:
+    """An ICMP message that complains of a UDP packet from one port of 127.0.0.1 to another."""
+    local = socket.inet_aton("127.0.0.1")
+    ip = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 36, 0, 0, 64, socket.IPPROTO_UDP, 0, local, local)
+    udp = struct.pack("!HHHH", source, target, 16, 0)
+    message = struct.pack("!BBHHH", kind, code, 0, 0, 1400) + ip + udp
+    folded = sum(struct.unpack(f"!{len(message) // 2}H", message))
+    folded = (folded >> 16) + (folded & 0xFFFF)
+    return message[:2] + struct.pack("!H", ~(folded + (folded >> 16)) & 0xFFFF) + message[4:]
+
+
+def test_icmp_messages_stop_nobody(switch: SoftwareSwitch, job: Summing) -> None:
+    """Connected sockets are told what they say, and anybody can send them."""
+    try:
+        raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP)
+    except PermissionError:
+        pytest.skip("sending ICMP needs CAP_NET_RAW")
+    unreachable, parameter_problem, data = 3, 12, switch.data_address[1]
+    with raw:
+        for worker in job.port.values():
+            for source, target in ((data, worker), (worker, data)):
+                for kind, code in [*((unreachable, code) for code in range(16)), (parameter_problem, 0)]:
+                    for _ in range(3):
+                        raw.sendto(icmp_error(kind, code, source, target), ("127.0.0.1", 0))
+                job.progress(2)
+    assert switch.alive
 
 
 def test_garbage_at_the_control_port(switch: SoftwareSwitch, job: Summing) -> None:
