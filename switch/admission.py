@@ -57,6 +57,8 @@ def check_alone(wish: JoinWish, max_ranks: int, values_supported: Sequence[int])
         raise JoinRefusedError(f"rank {wish.rank} of job {wish.job!r}: {error}") from None
     if not 0 < len(wish.job) <= MAX_NAME:
         raise JoinRefusedError(f"the job's name must have 1 to {MAX_NAME} characters, not {len(wish.job)}")
+    if not wish.job.isprintable():  # it is shown on terminals
+        raise JoinRefusedError(f"the job's name must have printable characters only, not {wish.job!r}")
     if not 1 <= wish.world_size <= max_ranks:
         raise JoinRefusedError(
             f"job {wish.job!r} asks for {wish.world_size} ranks, and this switch takes from 1 to {max_ranks}"

@@ -30,6 +30,7 @@ from tests.job_table import make_table, only, start, wish, world
         ({"slots": 32768}, "not 32768"),
         ({"job": ""}, "name must have 1 to 200 characters, not 0"),
         ({"job": "x" * 201}, "not 201"),
+        ({"job": "\x1b[2Jx"}, r"printable characters only, not '\x1b[2Jx'"),
         ({"address": ("::1", 4000)}, "::1"),
         ({"address": ("worker", 4000)}, "worker"),
         ({"address": ("10.0.0.1", 0)}, "UDP port must be from 1 to 65535, not 0"),

@@ -200,11 +200,11 @@ def test_watch_on_a_terminal_shows_jobs() -> None:
             def body(communicator: Communicator) -> None:
                 sums(communicator)
                 if communicator.rank == 0:
-                    shown = read_terminal(ours, until="a-job-to-see.*running.*2/2")
+                    shown = read_terminal(ours, until=r"a-job-to-see \[/x\].*running.*2/2")
                     assert "packets/s" in shown
                 communicator.barrier()
 
-            run_ranks(f"127.0.0.1:{port[1]}", 2, body, job="a-job-to-see")
+            run_ranks(f"127.0.0.1:{port[1]}", 2, body, job="a-job-to-see [/x]")
             process.send_signal(signal.SIGINT)
             assert process.wait(LIMIT) == 0
             assert process.stderr is not None

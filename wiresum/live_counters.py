@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from rich.console import Group, RenderableType
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +27,7 @@ class LiveCounters:
         for job in jobs:
             number = "-" if job.number is None else str(job.number)
             ranks = f"{len(job.joined)}/{job.world_size}"
-            listing.add_row(job.name, number, job.state, ranks, str(job.slots or "-"), str(job.values))
+            listing.add_row(escape(job.name), number, job.state, ranks, str(job.slots or "-"), str(job.values))
         speed = Text(
             f"in {rates['received']:,.0f} packets/s, {rates['bytes_in'] / 1e6:,.1f} MB/s   "
             f"out {rates['bytes_out'] / 1e6:,.1f} MB/s   results {rates['results']:,.0f}/s"

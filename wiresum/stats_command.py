@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.table import Table
 
 from host.control import ControlClient
@@ -57,7 +58,7 @@ def _tables(report: SwitchReport) -> Iterator[RenderableType]:
         for job in report.jobs:
             ranks = f"{len(job.joined)} of {job.world_size}"
             known = "" if job.number is None else str(job.number)
-            jobs.add_row(job.name, known, job.state, ranks, str(job.slots or ""), str(job.values))
+            jobs.add_row(escape(job.name), known, job.state, ranks, str(job.slots or ""), str(job.values))
         yield jobs
 
     of_jobs: dict[tuple[str, int | None], list[CounterRow]] = {}
@@ -67,7 +68,7 @@ def _tables(report: SwitchReport) -> Iterator[RenderableType]:
     for (name, number), counters in of_jobs.items():
         members = sorted({-1 if counter.rank is None else counter.rank for counter in counters})
         for start in range(0, len(members), _RANKS_ABREAST):
-            yield _rank_table(f"job {name}, number {number}", members[start : start + _RANKS_ABREAST], counters)
+            yield _rank_table(f"job {escape(name)}, number {number}", members[start : start + _RANKS_ABREAST], counters)
 
     whole = Table("counter", title="switch", title_justify="left")
     whole.add_column("value", justify="right")
