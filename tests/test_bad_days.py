@@ -200,6 +200,11 @@ def reduce_zeros(size: int, dtype: str = "float32", op: str = "sum") -> Call:
             id="one call left out",
         ),
         pytest.param(
+            [reduce_zeros(9, "int32"), reduce_zeros(8, "int32"), reduce_zeros(9, "int32")],
+            ["ranks 0, 2: all_reduce #0: sum of 9 int32", "rank 1: all_reduce #0: sum of 8 int32"],
+            id="integers of one packet",
+        ),
+        pytest.param(
             [reduce_zeros(50), reduce_zeros(50), reduce_zeros(0)],
             ["ranks 0, 1: all_reduce #0: sum of 50 float32", "rank 2: all_reduce #0: sum of 0 float32"],
             id="empty",
@@ -209,7 +214,7 @@ def reduce_zeros(size: int, dtype: str = "float32", op: str = "sum") -> Call:
 def test_ranks_that_disagree_see_what_each_asked_for(
     switch: SoftwareSwitch, job: str, calls: list[Call], accounts: list[str]
 ) -> None:
-    """On every rank. One that has all its answers before another complains learns of it in its next call."""
+    """On every rank; one that had all its answers before another complained learns of it in its next call."""
     began = time.monotonic()
 
     def body(communicator: Communicator) -> None:
