@@ -282,7 +282,7 @@ class Engine:
     def _complete(self, handle: Handle, parts: int) -> None:
         handle.complete(parts)
         if handle.done():
-            with self._lock:
+            with self._lock if self._driving == threading.get_ident() else self._visit():
                 self._handles.pop(handle, None)
 
     def _step(self, until: float | None) -> int:

@@ -82,6 +82,29 @@ def test_waiting_for_a_time_leaves_the_collective_under_way(switch: SoftwareSwit
     run_ranks(switch, 2, body)
 
 
+def test_nothing_but_waiting_takes_time_while_another_collective_waits(switch: SoftwareSwitch) -> None:
+    """The thread that moves packets sleeps as long as none comes; whoever wants something wakes it."""
+    measured = threading.Event()
+
+    def body(communicator: Communicator) -> None:
+        communicator.barrier()
+        if communicator.rank == 1:
+            assert measured.wait(LIMIT)
+        handle = communicator.all_reduce_async(np.ones(1000, np.float32))
+        began = time.monotonic()
+        for _ in range(5):
+            communicator.all_reduce(np.ones(0, np.float32))
+            communicator.all_reduce_async(np.ones(10, np.float32))
+            communicator.statistics()
+        if communicator.rank == 0:
+            taken = time.monotonic() - began
+            measured.set()
+            assert taken < 0.5
+        assert (handle.wait() == 2).all()
+
+    run_ranks(switch, 2, body)
+
+
 def test_several_threads_wait_for_one_handle(switch: SoftwareSwitch) -> None:
     def body(communicator: Communicator) -> None:
         handle = communicator.all_reduce_async(np.ones(500_000, np.float32))
