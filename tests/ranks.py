@@ -5,6 +5,8 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
+import numpy as np
+
 from host.communicator import Communicator
 from protocol.errors import PeerLostError
 from protocol.packets import Address
@@ -99,3 +101,24 @@ def total(counters: list[Counter], name: str) -> int:
     """A counter of the whole switch."""
     (value,) = [c.value for c in counters if c.name == name and c.job is None and c.rank is None]
     return value
+
+
+def texts(ranks: list[Rank], kind: type[Exception]) -> list[str]:
+    """The text of each rank's error, all of which must be of this class."""
+    raised = errors(ranks)
+    for error in raised:
+        assert isinstance(error, kind), raised
+    return [str(error) for error in raised]
+
+
+def assert_serves(switch: SoftwareSwitch | str, job: str, slots: int) -> None:
+    """In a process that has just seen a job fail, and on the switch it failed on, the next one of that name works.
+
+    Args:
+        slots: all that the switch has, so that none of them is still taken.
+    """
+
+    def body(communicator: Communicator) -> None:
+        assert (communicator.all_reduce(np.full(3000, communicator.rank + 1, np.float32)) == 3).all()
+
+    run_ranks(switch, 2, body, job=job, slots=slots)

@@ -16,7 +16,6 @@ from host.communicator import Communicator
 from host.control import ControlClient
 from protocol.constants import DType
 from protocol.errors import (
-    DisagreementError,
     JoinRefusedError,
     JoinTimeoutError,
     PeerLostError,
@@ -27,7 +26,7 @@ from protocol.errors import (
 from protocol.faults import FaultRates
 from switch.server import SoftwareSwitch
 from tests.rank_process import RankProcess
-from tests.ranks import Rank, errors, fresh_job, run_ranks, start_ranks, text, wait_until_idle
+from tests.ranks import Rank, assert_serves, errors, fresh_job, run_ranks, start_ranks, text, texts, wait_until_idle
 from tests.test_worker import check_sums, random_array
 from tests.waiting import wait_until
 from wiresum.processes import SwitchProcess
@@ -49,26 +48,8 @@ def job(switch: SoftwareSwitch) -> Iterator[str]:
     """A job's name; after the test the switch serves a job of that name, with all its slots."""
     name = fresh_job()
     yield name
-    assert_serves(switch, name)
+    assert_serves(switch, name, SLOTS)
     wait_until_idle(switch)
-
-
-def assert_serves(switch: SoftwareSwitch | str, job: str) -> None:
-    """In a process that has just seen a job fail, and on the switch it failed on, the next one works."""
-
-    def body(communicator: Communicator) -> None:
-        assert (communicator.all_reduce(np.full(3000, communicator.rank + 1, np.float32)) == 3).all()
-
-    # A pool of the whole switch: that of the failed job is free again.
-    run_ranks(switch, 2, body, job=job, slots=SLOTS)
-
-
-def all_the_same(ranks: list[Rank], kind: type[Exception]) -> list[str]:
-    """The text of each rank's error, which must be of this class."""
-    raised = errors(ranks)
-    for error in raised:
-        assert isinstance(error, kind), raised
-    return [str(error) for error in raised]
 
 
 def barrier(communicator: Communicator) -> None:
@@ -80,7 +61,7 @@ def barrier(communicator: Communicator) -> None:
 
 def test_a_rank_that_never_joins_is_named(switch: SoftwareSwitch, job: str) -> None:
     ranks = start_ranks(switch, 4, barrier, missing=(1, 3), job=job, join_timeout=0.7)
-    for said in all_the_same(ranks, JoinTimeoutError):
+    for said in texts(ranks, JoinTimeoutError):
         assert said.endswith("ranks joined within 0.7 s; missing: rank 1, rank 3") or "rank 1, rank 3, rank" in said
         assert job in said
 
@@ -90,11 +71,11 @@ def test_two_processes_with_one_rank(switch: SoftwareSwitch, job: str) -> None:
     (first,) = start_ranks(switch, 2, barrier, missing=(1,), job=job)
     wait_until(lambda: switch.jobs(), "rank 0 did not join")
     twice = r"rank 0 of job 'job-\d+' is taken by 127\.0\.0\.1:\d+; 127\.0\.0\.1:\d+ asked for it too"
-    (said,) = all_the_same(start_ranks(switch, 2, barrier, missing=(1,), job=job), JoinRefusedError)
+    (said,) = texts(start_ranks(switch, 2, barrier, missing=(1,), job=job), JoinRefusedError)
     assert re.fullmatch(twice, said)
 
     def body(communicator: Communicator) -> None:
-        (said,) = all_the_same(start_ranks(switch, 2, barrier, missing=(0,), job=job), JoinRefusedError)
+        (said,) = texts(start_ranks(switch, 2, barrier, missing=(0,), job=job), JoinRefusedError)
         assert "rank 1 of job" in said
         assert "and the job is running" in said
         communicator.barrier()
@@ -105,33 +86,31 @@ def test_two_processes_with_one_rank(switch: SoftwareSwitch, job: str) -> None:
 
 def test_more_ranks_than_a_switch_takes(switch: SoftwareSwitch, job: str) -> None:
     ranks = start_ranks(switch, 33, barrier, missing=tuple(range(3, 33)), job=job)
-    for said in all_the_same(ranks, JoinRefusedError):
+    for said in texts(ranks, JoinRefusedError):
         assert said == f"job {job!r} asks for 33 ranks, and this switch takes from 1 to 32"
 
 
 def test_ranks_that_differ_about_the_job(switch: SoftwareSwitch, job: str) -> None:
     (first,) = start_ranks(switch, 2, barrier, missing=(1,), job=job, join_timeout=1.0)
     wait_until(lambda: switch.jobs(), "rank 0 did not join")
-    (size,) = all_the_same(start_ranks(switch, 3, barrier, missing=(0, 1), job=job), JoinRefusedError)
+    (size,) = texts(start_ranks(switch, 3, barrier, missing=(0, 1), job=job), JoinRefusedError)
     assert "world size 3" in size
     assert "joined with 2" in size
-    (values,) = all_the_same(
-        start_ranks(switch, 2, barrier, missing=(0,), job=job, values_per_packet=64), JoinRefusedError
-    )
+    (values,) = texts(start_ranks(switch, 2, barrier, missing=(0,), job=job, values_per_packet=64), JoinRefusedError)
     assert "64 values per packet" in values
-    (waited,) = all_the_same([first], JoinTimeoutError)
+    (waited,) = texts([first], JoinTimeoutError)
     assert "missing: rank 1 (refused: " in waited
 
 
 def test_a_pool_that_is_too_small(switch: SoftwareSwitch, job: str) -> None:
     wishes: list[dict[str, Any]] = [{"slots": 8192}, {"slots": 1024, "values_per_packet": 2048}]
     for options in wishes:
-        for said in all_the_same(start_ranks(switch, 2, barrier, job=job, **options), JoinRefusedError):
+        for said in texts(start_ranks(switch, 2, barrier, job=job, **options), JoinRefusedError):
             assert f"takes 8192 slots of 256, and the switch has {SLOTS} of {SLOTS} free; taken: none" in said
 
     def body(communicator: Communicator) -> None:
         if communicator.rank == 0:
-            for said in all_the_same(start_ranks(switch, 2, barrier, slots=2048), JoinRefusedError):
+            for said in texts(start_ranks(switch, 2, barrier, slots=2048), JoinRefusedError):
                 assert f"has 1024 of {SLOTS} free; taken: 1024 by job {other!r}, 2048 by job {job!r}" in said
         communicator.barrier()
 
@@ -143,107 +122,9 @@ def test_a_pool_that_is_too_small(switch: SoftwareSwitch, job: str) -> None:
 def test_a_wrong_address_is_refused_in_seconds(switch: SoftwareSwitch, job: str) -> None:
     began = time.monotonic()
     for address in ("127.0.0.1:1", "no-such-host.invalid:50099", text(switch.data_address)):
-        for said in all_the_same(start_ranks(address, 2, barrier), SwitchUnreachableError):
+        for said in texts(start_ranks(address, 2, barrier), SwitchUnreachableError):
             assert address in said
     assert time.monotonic() - began < 3 * PROMPTLY
-
-
-# Disagreement
-
-Call = Callable[[Communicator], object]
-
-
-def reduce_zeros(size: int, dtype: str = "float32", op: str = "sum") -> Call:
-    return lambda communicator: communicator.all_reduce(np.zeros(size, dtype), op)
-
-
-@pytest.mark.parametrize(
-    ("calls", "accounts"),
-    [
-        pytest.param(
-            [reduce_zeros(100_000), reduce_zeros(100_000), reduce_zeros(100_001)],
-            ["ranks 0, 1: all_reduce #0: sum of 100000 float32", "rank 2: all_reduce #0: sum of 100001 float32"],
-            id="size",
-        ),
-        pytest.param(
-            [reduce_zeros(2), reduce_zeros(5), reduce_zeros(3)],
-            [f"rank {i}: all_reduce #0: sum of {size} float32" for i, size in enumerate((2, 5, 3))],
-            id="size of small tensors",
-        ),
-        pytest.param(
-            [reduce_zeros(10), reduce_zeros(1_000_000), reduce_zeros(10)],
-            ["ranks 0, 2: all_reduce #0: sum of 10 float32", "rank 1: all_reduce #0: sum of 1000000 float32"],
-            id="a small and a large tensor",
-        ),
-        pytest.param(
-            [reduce_zeros(1000), reduce_zeros(1000, "float16"), reduce_zeros(1000, "int32")],
-            [f"rank {i}: all_reduce #0: sum of 1000 {name}" for i, name in enumerate(("float32", "float16", "int32"))],
-            id="dtype",
-        ),
-        pytest.param(
-            [reduce_zeros(1000, op="mean"), reduce_zeros(1000), reduce_zeros(1000, op="mean")],
-            ["ranks 0, 2: all_reduce #0: mean of 1000 float32", "rank 1: all_reduce #0: sum of 1000 float32"],
-            id="operator",
-        ),
-        pytest.param(
-            [
-                lambda c: c.all_reduce_many([np.zeros(700, np.float32), np.zeros(300, np.float32)]),
-                lambda c: c.all_reduce_many([np.zeros(300, np.float32), np.zeros(700, np.float32)]),
-                lambda c: c.all_reduce_many([np.zeros(700, np.float32), np.zeros(300, np.float32)]),
-            ],
-            ["ranks 0, 2: all_reduce #0: sum of 700 float32", "rank 1: all_reduce #0: sum of 300 float32"],
-            id="order",
-        ),
-        pytest.param(
-            [reduce_zeros(50), lambda _: None, reduce_zeros(50)],
-            ["ranks 0, 2: all_reduce #0: sum of 50 float32", "rank 1: all_reduce #0: sum of 1 int32"],
-            id="one call left out",
-        ),
-        pytest.param(
-            [reduce_zeros(9, "int32"), reduce_zeros(8, "int32"), reduce_zeros(9, "int32")],
-            ["ranks 0, 2: all_reduce #0: sum of 9 int32", "rank 1: all_reduce #0: sum of 8 int32"],
-            id="integers of one packet",
-        ),
-        pytest.param(
-            [reduce_zeros(50), reduce_zeros(50), reduce_zeros(0)],
-            ["ranks 0, 1: all_reduce #0: sum of 50 float32", "rank 2: all_reduce #0: sum of 0 float32"],
-            id="empty",
-        ),
-    ],
-)
-def test_ranks_that_disagree_see_what_each_asked_for(
-    switch: SoftwareSwitch, job: str, calls: list[Call], accounts: list[str]
-) -> None:
-    """On every rank; one that had all its answers before another complained learns of it in its next call."""
-    began = time.monotonic()
-
-    def body(communicator: Communicator) -> None:
-        calls[communicator.rank](communicator)
-        communicator.barrier()
-        communicator.barrier()
-
-    said = all_the_same(start_ranks(switch, 3, body, job=job), DisagreementError)
-    assert time.monotonic() - began < PROMPTLY
-    assert len(set(said)) == 1
-    title, *lines = said[0].splitlines()
-    assert title == f"ranks of job {job!r} disagree about collective #0:"
-    assert [line.strip() for line in lines] == accounts
-
-
-def test_a_disagreement_among_queued_tensors_names_the_right_one(switch: SoftwareSwitch, job: str) -> None:
-    def body(communicator: Communicator) -> None:
-        sizes = [300, 10, 5000, 700 + communicator.rank, 20, 80_000]
-        handles = [communicator.all_reduce_async(np.ones(size, np.float32)) for size in sizes]
-        for handle in handles[:3]:
-            assert (handle.wait() == 2).all()
-        for handle in handles[3:]:
-            handle.wait()
-        communicator.barrier()
-
-    for said in all_the_same(start_ranks(switch, 2, body, job=job), DisagreementError):
-        assert "disagree about collective #3:" in said
-        assert "rank 0: all_reduce #3: sum of 700 float32" in said
-        assert "rank 1: all_reduce #3: sum of 701 float32" in said
 
 
 # Workers that die, stop, leave, or do not come
@@ -271,7 +152,7 @@ def test_a_worker_killed_in_the_middle_is_named_at_once(switch: SoftwareSwitch, 
         process.expect("summed")
         process.kill()
         killed = time.monotonic()
-        for said in all_the_same(ranks, PeerLostError):
+        for said in texts(ranks, PeerLostError):
             assert re.fullmatch(rf"rank 2 \(127\.0\.0\.1:\d+\) of job '{job}' died", said)
         assert time.monotonic() - killed < PROMPTLY
         wait_until_idle(switch)
@@ -336,9 +217,9 @@ def test_a_network_that_carries_no_packets_is_told_by_the_time_out(switch: Softw
     address, options = text(switch.control_address), {"job": job, "world_size": 2}
     healthy = Rank(address, 0, body, options | {"timeout": 60.0})
     filtered = Rank(address, 1, body, options | {"timeout": 0.5, "faults": FaultRates(loss=1.0)})
-    (told,) = all_the_same([healthy], PeerLostError)
+    (told,) = texts([healthy], PeerLostError)
     assert re.fullmatch(rf"rank 1 \(127\.0\.0\.1:\d+\) left job '{job}' while other ranks wait for it", told)
-    (stalled,) = all_the_same([filtered], StallError)
+    (stalled,) = texts([filtered], StallError)
     assert re.search(r"waits for rank 1 \(127\.0\.0\.1:\d+, never sent a packet\)", stalled)
     assert f"Not one packet has come here from {text(switch.data_address)}: is UDP filtered" in stalled
 
@@ -348,7 +229,7 @@ def test_a_switch_that_answers_from_another_address_is_told_by_the_time_out() ->
     with SoftwareSwitch(bind="0.0.0.0", port=0, control_port=0) as switch:
         ports = switch.control_address[1]
         run_ranks(f"127.0.0.1:{ports}", 2, barrier)
-        for said in all_the_same(start_ranks(f"127.0.0.2:{ports}", 2, barrier, timeout=0.5), StallError):
+        for said in texts(start_ranks(f"127.0.0.2:{ports}", 2, barrier, timeout=0.5), StallError):
             assert "waits for no rank in any slot" in said
             assert f"Not one packet has come here from 127.0.0.2:{switch.data_address[1]}" in said
             assert "start it with --bind and the one that workers use" in said
@@ -388,13 +269,13 @@ def test_a_switch_killed_in_the_middle_is_named_and_its_successor_serves() -> No
         wait_until(lambda: sums > 3, "nothing was summed")
         switch.kill()
         killed = time.monotonic()
-        for said in all_the_same(ranks, SwitchLostError):
+        for said in texts(ranks, SwitchLostError):
             assert said.startswith(f"the switch at {switch.address} went away")
         assert time.monotonic() - killed < PROMPTLY
     ports = [address.rpartition(":")[2] for address in (switch.data_address, switch.address)]
     with SwitchProcess("--slots", str(SLOTS), "--port", ports[0], "--control-port", ports[1]) as successor:
         assert successor.address == switch.address
-        assert_serves(successor.address, job)
+        assert_serves(successor.address, job, SLOTS)
 
 
 # Heavy and rough days
