@@ -88,6 +88,7 @@ class Worker:
         state["disagreed"] = -1
         state["newest_answered"] = -np.inf
         state["frontier"] = first_chunk - 1
+        state["lowest"] = first_chunk
         state["srtt"] = -1.0
         state["rto"] = initial_rto
         state["rto_min"] = min_rto

@@ -74,6 +74,7 @@ STATE = np.dtype(
         ("queue_head", "i8"),
         ("queue_length", "i8"),
         ("disagreed", "i8"),  # a chunk for which another consistency byte came back, or -1
+        ("lowest", "i8"),  # the lowest chunk that was not answered
         ("frontier", "i8"),  # the highest chunk that was answered
         ("newest_answered", "f8"),  # when it was sent
         ("srtt", "f8"),  # seconds; below zero until measured
@@ -364,7 +365,12 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             after = find_tensor(tensors, state.tensors, chunk + slots)
             if after >= 0:
                 enqueue(state, flights, queue, tensors[after], chunk + slots)
-    find_lost(state, flights, queue, now, False)
+    while is_done(flights, state.lowest):
+        state.lowest += 1
+    if state.lowest < state.frontier:  # else nothing was overtaken, and there is no need to look at every slot
+        find_lost(state, flights, queue, now, False)
+    elif state.outstanding <= state.queue_length:  # nothing is in flight
+        state.deadline = np.inf
     return int(state.queue_length), int(state.finished), int(state.disagreed)
 
 
