@@ -77,6 +77,7 @@ STATE = np.dtype(
         ("lowest", "i8"),  # the lowest chunk that was not answered
         ("frontier", "i8"),  # the highest chunk that was answered
         ("newest_answered", "f8"),  # when it was sent
+        ("fastest", "f8"),  # round trip, seconds
         ("srtt", "f8"),  # seconds; below zero until measured
         ("rttvar", "f8"),
         ("rto", "f8"),
@@ -418,7 +419,10 @@ def measure(state: Any, flight: Any, now: float) -> None:
         sample = min(sample, state.srtt + max(2 * state.rttvar, state.srtt / 2))
         state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
         state.srtt += (sample - state.srtt) / 8
-    state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), state.rto_max)
+    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not.
+    state.fastest = min(state.fastest, sample)
+    limit = min(max(4 * state.rto_min, 16 * state.fastest), state.rto_max)
+    state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), limit)
 
 
 @kernel
