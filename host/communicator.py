@@ -35,8 +35,8 @@ class Communicator:
     At its end a with statement waits for what is under way, and raises the error of a collective that has failed
     without anybody having asked its handle. When an exception leaves it, it does not wait.
 
-    All ranks must call the same collectives in the same order, whatever threads they call them from. If they do not, all
-    are told, but a tensor of a few packets may have reached some rank before that, wrong: it is told in its next call.
+    All ranks must call the same collectives in the same order, whatever threads they call them from. If they do not,
+    all are told, but a tensor of a few packets may have reached a rank before that, wrong: it is told in its next call.
     After a failure every further call raises the same error; a new Communicator makes a new job.
 
     Args:
