@@ -7,6 +7,7 @@ one kernel would then measure the old one through its callers, so the cache here
 import fcntl
 import hashlib
 import inspect
+import logging
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -18,6 +19,7 @@ from llvmlite.binding import get_host_cpu_features, get_host_cpu_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_log = logging.getLogger("wiresum")
 _ROOT = Path(__file__).resolve().parent.parent
 _ROOMS = ("protocol", "switch", "host")
 
@@ -61,6 +63,7 @@ def prepare(*kernels: Callable[..., Any]) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if ready.exists():
             return
+        _log.warning("wiresum: compiling kernels for this machine; once, for some ten seconds")
         for compiled in kernels:
             annotations = [p.annotation for p in inspect.signature(compiled).parameters.values()]
             cast(Any, compiled).compile(tuple(_NUMBA_TYPES[annotation] for annotation in annotations))

@@ -166,6 +166,7 @@ class Report:
         accuracy.set(title="Test accuracy, %", xlabel="epoch", ylim=(None, 100))
         for axes in (loss, accuracy):
             axes.grid(alpha=0.3, which="both")
+            axes.xaxis.get_major_locator().set_params(integer=True)
             axes.legend()
         figure.suptitle(f"{self.settings.workers} workers, {self.wiresum.weights.size:,} parameters")
         figure.savefig(path, dpi=120)
