@@ -32,7 +32,6 @@ LINK = np.dtype(
         ("control", "i8"),  # address of its control messages
         ("truncated", "i8"),  # datagrams larger than the protocol allows
         ("unsent", "i8"),  # packets that the kernel would not take
-        ("calls", "i8"),  # batches received
     ],
     align=True,
 )
@@ -163,7 +162,6 @@ def receive(address: int) -> int:
         if header.flags & _MSG_TRUNC:
             link.truncated += 1
             continue
-        link.calls += 1
         link.port = load16(link.name + 2)
         link.host = load32(link.name + 4)
         link.received_segment = max(size, 1)

@@ -24,15 +24,13 @@ from protocol.packets import Address, PacketBatch
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import Counter, JobSpec, StalledSlot
 from switch.prepare import prepare_switch
-from switch.pump_kernels import EVENTS_BYTES, serve
+from switch.pump_kernels import BURST, EVENTS_BYTES, SMALL_BYTES, serve
 
 T = TypeVar("T")
 
 
 _COMMAND_SECONDS = 10.0
 _ROUNDS = 10_000  # waits in compiled code before Python has its turn
-_BURST = 16  # batches taken from one socket before the others' turn
-_SMALL_BYTES = 32768
 
 
 class UdpSwitch:
@@ -191,12 +189,12 @@ class UdpSwitch:
             udp = self._by_fd.get(fd)
             if udp is None:
                 continue  # its job was removed a moment ago
-            for _ in range(_BURST):
+            for _ in range(BURST):
                 received = udp.receive()
                 if received is None:
                     break
                 self._take(received, udp.source, time.monotonic())
-                if received.size > _SMALL_BYTES:
+                if received.size > SMALL_BYTES:
                     break  # others' turn; small pieces, such as come after a loss, are better taken together
         now = time.monotonic()
         if timeout is not None:

@@ -43,8 +43,8 @@ _EVENT_BYTES: Final = 12 if platform.machine() in ("x86_64", "AMD64") else 16
 _EVENT_FD: Final = 4 if _EVENT_BYTES == 12 else 8
 EVENTS_BYTES: Final = EVENTS * _EVENT_BYTES
 
-_BURST: Final = 16  # batches taken from one socket before the others' turn
-_SMALL_BYTES: Final = 32768  # a batch that large is followed by another socket's
+BURST: Final = 16  # batches taken from one socket before the others' turn
+SMALL_BYTES: Final = 32768  # a batch that large is followed by another socket's
 
 _epoll_wait = types.ExternalFunction("epoll_wait", types.intc(types.intc, types.intp, types.intc, types.intc))
 
@@ -132,7 +132,7 @@ def serve(epoll: int, events: int, table: int, table_size: int, rounds: int) -> 
                 continue
             port = carray(pointer(address), (1,), PORT)[0]
             link = open_link(port.link)[0]
-            for _ in range(_BURST):
+            for _ in range(BURST):
                 size = sockets.receive(port.link)
                 if size == NOTHING:
                     break
@@ -144,7 +144,7 @@ def serve(epoll: int, events: int, table: int, table_size: int, rounds: int) -> 
                     port.strangers += -(-size // link.received_segment)
                 else:
                     take(address, size, link.received_segment, link.buffer)
-                if size > _SMALL_BYTES:
+                if size > SMALL_BYTES:
                     break  # others' turn; small pieces, such as come after a loss, are better taken together
             dirty[waiting] = port.job
             waiting += 1
