@@ -58,9 +58,10 @@ enum bit<4> Event {
 }
 
 // Drops that belong to no member.
-enum bit<2> Drop {
+enum bit<3> Drop {
     NONE = 0,
     NO_SERVICE = 1, // sent to the switch, which does not serve it
     UNKNOWN_SOURCE = 2,
-    BAD_CHECKSUM = 3
+    BAD_CHECKSUM = 3,
+    NO_HEADER = 4 // too short for Ethernet
 }

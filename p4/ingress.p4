@@ -59,7 +59,7 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     counter(16 * MEMBERS, CounterType.packets) events; // by member and Event
-    counter(4, CounterType.packets) drops;             // by Drop
+    counter(8, CounterType.packets) drops;             // by Drop
 
     action count_event() {
         events.count((bit<32>)(meta.worker.member ++ (bit<4>)meta.event));
@@ -80,6 +80,8 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         if (hdr.packet_out.isValid()) {
             control_plane.apply(hdr, meta, standard_metadata);
             is_for_slots = meta.is_clear;
+        } else if (!hdr.ethernet.isValid()) {
+            meta.drop = Drop.NO_HEADER;
         } else {
             if (hdr.arp.isValid()) {
                 own_arp.apply();
@@ -117,7 +119,7 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
                 answer_one();
             }
         } else if (meta.drop != Drop.NONE) {
-            drops.count((bit<32>)(bit<2>)meta.drop);
+            drops.count((bit<32>)(bit<3>)meta.drop);
             mark_to_drop(standard_metadata);
         }
     }
