@@ -1,0 +1,41 @@
+"""What the kernel leaves to hardware, done in software: checksums and VLAN tags of frames from a packet socket."""
+
+import struct
+from typing import Final
+
+VNET_HEADER_BYTES: Final = 10
+_VNET: Final = struct.Struct("=BBHHHH")  # flags, GSO type, header length, GSO size, checksum start and offset
+_AUXDATA: Final = struct.Struct("=IIIHHHH")  # status, length, captured, MAC and network offset, VLAN TCI and TPID
+_NEEDS_CHECKSUM: Final = 1
+_VLAN_VALID: Final = 1 << 4
+_TPID_VALID: Final = 1 << 6
+_DOT1Q: Final = 0x8100
+
+
+def internet_checksum(data: bytes) -> int:
+    """The ones' complement sum of RFC 1071, never 0: both zeros mean the same, and UDP takes 0 for none."""
+    value = int.from_bytes(data, "big")
+    # 2**16 is 1 modulo 0xFFFF: the remainder of the whole number is the sum of its 16-bit words with carries added.
+    return 0xFFFF - (value << 8 if len(data) % 2 else value) % 0xFFFF
+
+
+def with_checksum(frame: bytes, vnet_header: bytes) -> bytes:
+    """The frame, its checksum filled in where the sender's kernel left that to hardware.
+
+    The field holds the sum of the pseudo-header then, and the header that comes before the frame says where it stands.
+    """
+    flags, _, _, _, start, offset = _VNET.unpack(vnet_header)
+    if not flags & _NEEDS_CHECKSUM or start + offset + 2 > len(frame):
+        return frame
+    at = start + offset
+    return frame[:at] + internet_checksum(frame[start:]).to_bytes(2, "big") + frame[at + 2 :]
+
+
+def with_vlan_tag(frame: bytes, auxdata: bytes) -> bytes:
+    """The frame, with the VLAN tag put back that the kernel took out."""
+    if len(auxdata) < _AUXDATA.size:
+        return frame
+    status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
+    if not status & _VLAN_VALID:
+        return frame
+    return frame[:12] + struct.pack("!HH", tpid if status & _TPID_VALID else _DOT1Q, tci) + frame[12:]

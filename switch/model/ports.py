@@ -1,0 +1,223 @@
+"""The programmable switch at work: one thread that moves frames between ports and the switch's core."""
+
+import logging
+import os
+import queue
+import select
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import asdict
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from switch.model.errors import ModelError
+from switch.model.interfaces import Core, Port
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_BURST: Final = 32  # frames from one port before the others have their turn
+_COMMAND_SECONDS: Final = 10.0
+
+
+class PortSwitch:
+    """A switch that serves ports from a thread of its own, which alone touches the core.
+
+    Args:
+        switch: the core, or None: frames are dropped until `replace` gives one.
+        ports: by number; the switch closes them.
+        receivers: called on the thread with each frame that leaves by a port of that number that no port serves, as
+            the CPU port.
+        after_burst: called on the thread after packets were processed, for instance to collect digests.
+    """
+
+    def __init__(
+        self,
+        switch: Core | None,
+        ports: Mapping[int, Port],
+        *,
+        receivers: Mapping[int, Callable[[bytes], None]] | None = None,
+        after_burst: Callable[[], None] | None = None,
+    ) -> None:
+        self._switch = switch
+        self._ports = dict(ports)
+        self._receivers = dict(receivers or {})
+        self._after_burst = after_burst
+        self._start = time.monotonic()
+        self._no_port = self._no_program = self._failed = 0
+        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
+        self._calling = threading.Lock()  # the life of the file descriptor that wakes the thread
+        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll = select.epoll()
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._by_fd: dict[int, tuple[int, Port]] = {}
+        for number, port in self._ports.items():
+            self._by_fd[port.fileno()] = number, port
+            self._epoll.register(port.fileno(), select.EPOLLIN)
+        self._running = True
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._serve, name="wiresum-p4switch", daemon=True)
+        self._thread.start()
+
+    @property
+    def now(self) -> float:
+        """Seconds since the switch started, as the core counts them."""
+        return time.monotonic() - self._start
+
+    @property
+    def alive(self) -> bool:
+        """Whether the thread moves frames."""
+        return self._thread.is_alive()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the thread, unless it was closed."""
+        return self._failure
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Runs `function` between two packets, on the thread that touches the core, and returns what it returns.
+
+        What it raises is raised here. From the thread itself it runs at once.
+
+        Raises:
+            ModelError: the thread has ended, or does not answer.
+        """
+        if threading.current_thread() is self._thread:
+            return function()
+        future: Future[T] = Future()
+        with self._calling:
+            if self._wake < 0 or not self._thread.is_alive():
+                raise ModelError(f"the switch has stopped: {self._failure or 'it was closed'}")
+            self._commands.put((function, future))
+            os.eventfd_write(self._wake, 1)
+        try:
+            return future.result(_COMMAND_SECONDS)
+        except TimeoutError:
+            if future.cancel() or not future.done():
+                raise ModelError(f"the switch did not answer in {_COMMAND_SECONDS:.0f} s") from None
+            raise
+
+    def replace(self, switch: Core | None) -> None:
+        """Lets another core, as of another program, go on with the same ports."""
+
+        def swap() -> None:
+            self._switch = switch
+
+        self.call(swap)
+
+    def inject(self, port: int, packet: bytes) -> None:
+        """Has the core process a packet as if it had come in by that port; packet out and its egress are in this."""
+        self.call(lambda: self._process(port, packet))
+
+    def transmit(self, port: int, packet: bytes) -> None:
+        """Sends a packet out of a port, past the program."""
+        self.call(lambda: self._send(port, packet))
+
+    def statistics(self) -> dict[str, int]:
+        """Counters of each port, as `port3_packets_in`, and of the switch.
+
+        `no_port`: packets to ports that are not there; `no_program`: that came before there was a core;
+        `failed`: that the core gave up.
+        """
+        return self.call(self._statistics)
+
+    def close(self) -> None:
+        """Stops the thread and closes the ports; idempotent."""
+        with self._calling:
+            self._running = False
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
+                self._thread.join()
+                os.close(self._wake)
+                self._wake = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _serve(self) -> None:
+        try:
+            while self._running:
+                self._serve_once()
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._epoll.close()
+            for port in self._ports.values():
+                port.close()
+            self._refuse_commands()
+
+    def _serve_once(self) -> None:
+        processed = False
+        for fd, events in self._epoll.poll():
+            if fd == self._wake:
+                self._run_commands()
+                processed = True  # a command may have injected packets
+                continue
+            number, port = self._by_fd[fd]
+            if events & select.EPOLLHUP:  # the other end has gone for good
+                self._epoll.unregister(fd)
+            for _ in range(_BURST):
+                frame = port.receive()
+                if frame is None:
+                    break
+                processed = True
+                self._process(number, frame)
+        if processed and self._after_burst is not None:
+            self._after_burst()
+
+    def _process(self, number: int, frame: bytes) -> None:
+        switch = self._switch
+        if switch is None:
+            self._no_program += 1
+            return
+        try:
+            out = switch.receive(number, frame, time.monotonic() - self._start)
+        except Exception:  # one packet must not stop the switch
+            self._failed += 1
+            if self._failed == 1:
+                _log.exception("a packet of %d bytes on port %d was dropped: the switch failed", len(frame), number)
+            return
+        for destination, packet in out:
+            self._send(destination, packet)
+
+    def _send(self, number: int, packet: bytes) -> None:
+        port = self._ports.get(number)
+        if port is not None:
+            port.send(packet)
+        elif number in self._receivers:
+            self._receivers[number](packet)
+        else:
+            self._no_port += 1
+
+    def _run_commands(self) -> None:
+        os.eventfd_read(self._wake)
+        while not self._commands.empty():
+            function, future = self._commands.get()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except Exception as error:
+                future.set_exception(error)
+
+    def _refuse_commands(self) -> None:
+        while not self._commands.empty():
+            _, future = self._commands.get()
+            if future.set_running_or_notify_cancel():
+                future.set_exception(ModelError("the switch has stopped"))
+
+    def _statistics(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for number, port in self._ports.items():
+            port.update()
+            found |= {f"port{number}_{name}": value for name, value in asdict(port.counters).items()}
+        return found | {"no_port": self._no_port, "no_program": self._no_program, "failed": self._failed}

@@ -1,0 +1,344 @@
+"""Ports of the programmable switch: interfaces, files, and the thread between them and the core."""
+
+import logging
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from switch.model.errors import ModelError
+from switch.model.interfaces import InterfacePort, PairPort, Port, parse_interfaces
+from switch.model.offloads import internet_checksum, with_checksum, with_vlan_tag
+from switch.model.pcap import PcapWriter, read_pcap, run_files
+from switch.model.ports import PortSwitch
+from tests.veths import MISSING, Veths, ip, veths
+from tests.waiting import wait_until
+
+needs_root = pytest.mark.skipif(bool(MISSING), reason=MISSING or "is there")
+
+FRAME = bytes(range(64))
+
+
+class Patch:
+    """A core that is a cable: port 2n and 2n + 1 are its ends, as 3 and 2."""
+
+    def __init__(self, ports: Callable[[int], list[int]] = lambda port: [port ^ 1]) -> None:
+        self.ports = ports
+        self.seen: list[tuple[int, bytes, float]] = []
+
+    def receive(self, port: int, packet: bytes, now: float) -> list[tuple[int, bytes]]:
+        self.seen.append((port, packet, now))
+        if packet.startswith(b"bad"):
+            raise RuntimeError("a fault")
+        return [(out, packet) for out in self.ports(port)]
+
+
+@pytest.fixture
+def pairs() -> Iterator[list[PairPort]]:
+    with ExitStack() as stack:
+        ports = [stack.enter_context(PairPort()) for _ in range(2)]
+        for port in ports:
+            port.peer.settimeout(5)
+        yield ports
+
+
+# The thread
+
+
+def test_frames_cross_with_the_time_since_the_start(pairs: list[PairPort]) -> None:
+    core = Patch()
+    with PortSwitch(core, dict(enumerate(pairs))) as switch:
+        pairs[0].peer.send(FRAME)
+        assert pairs[1].peer.recv(100) == FRAME
+        (port, packet, now) = core.seen[0]
+        assert (port, packet) == (0, FRAME)
+        assert 0 <= now <= switch.now < 60
+        counters = switch.statistics()
+    assert (counters["port0_packets_in"], counters["port1_packets_out"], counters["port1_bytes_out"]) == (1, 1, 64)
+    assert (counters["no_port"], counters["failed"], counters["port1_unsent"]) == (0, 0, 0)
+
+
+def test_commands_run_on_the_thread_and_raise_in_the_caller(pairs: list[PairPort]) -> None:
+    with PortSwitch(Patch(), dict(enumerate(pairs))) as switch:
+        assert switch.call(lambda: threading.current_thread().name) == "wiresum-p4switch"
+        assert switch.call(lambda: switch.call(lambda: 5)) == 5
+        with pytest.raises(ZeroDivisionError):
+            switch.call(lambda: 1 // 0)
+        with pytest.raises(TimeoutError, match="its own"):
+            switch.call(raise_time_out)
+        assert switch.alive
+    with pytest.raises(ModelError, match="stopped: it was closed"):
+        switch.call(lambda: None)
+    switch.close()
+
+
+def raise_time_out() -> None:
+    raise TimeoutError("its own")
+
+
+def test_packet_in_packet_out_and_bursts(pairs: list[PairPort]) -> None:
+    arrived: list[bytes] = []
+    bursts: list[int] = []
+    core = Patch(lambda port: [1] if port == 510 else [510, 1, 77])
+    with PortSwitch(
+        core, dict(enumerate(pairs)), receivers={510: arrived.append}, after_burst=lambda: bursts.append(len(arrived))
+    ) as switch:
+        pairs[0].peer.send(FRAME)
+        assert pairs[1].peer.recv(100) == FRAME
+        switch.inject(510, FRAME[:20])
+        assert pairs[1].peer.recv(100) == FRAME[:20]
+        switch.transmit(0, FRAME[:30])
+        assert pairs[0].peer.recv(100) == FRAME[:30]
+        assert switch.statistics()["no_port"] == 1
+    assert arrived == [FRAME]
+    assert bursts[0] == 1
+
+
+def test_core_can_be_replaced(pairs: list[PairPort]) -> None:
+    with PortSwitch(None, dict(enumerate(pairs))) as switch:
+        pairs[0].peer.send(FRAME)
+        wait_until(lambda: switch.statistics()["no_program"] == 1, "the frame is not counted")
+        switch.replace(Patch())
+        pairs[0].peer.send(FRAME)
+        assert pairs[1].peer.recv(100) == FRAME
+
+
+def test_packet_that_the_core_fails_on_does_not_stop_the_switch(
+    pairs: list[PairPort], caplog: pytest.LogCaptureFixture
+) -> None:
+    with PortSwitch(Patch(), dict(enumerate(pairs))) as switch:
+        pairs[0].peer.send(b"bad 1")
+        pairs[0].peer.send(b"bad 2")
+        pairs[0].peer.send(FRAME)
+        assert pairs[1].peer.recv(100) == FRAME
+        assert switch.statistics()["failed"] == 2
+    assert [record.getMessage() for record in caplog.records if record.levelno == logging.ERROR] == [
+        "a packet of 5 bytes on port 0 was dropped: the switch failed"
+    ]
+
+
+def test_port_whose_other_end_goes_leaves_the_thread_at_rest(pairs: list[PairPort]) -> None:
+    with PortSwitch(Patch(), dict(enumerate(pairs))) as switch:
+        pairs[0].peer.close()
+        pairs[1].peer.send(FRAME)
+        wait_until(lambda: switch.statistics()["port0_unsent"] == 1, "the frame is not counted as unsent")
+        before = switch.call(time.thread_time)
+        assert switch.call(time.thread_time) - before < 0.01
+
+
+# Interfaces
+
+
+@pytest.mark.parametrize("spec", ["veth0", "0@", "@veth0", "-1@veth0", "512@veth0", "x@veth0", "0@a b"])
+def test_interface_that_cannot_be_read(spec: str) -> None:
+    with pytest.raises(ModelError, match="expected PORT@INTERFACE with a port from 0 to 511"):
+        parse_interfaces([spec])
+
+
+def test_interfaces_by_port() -> None:
+    assert parse_interfaces(["0@veth0", "511@eth1.7"]) == {0: "veth0", 511: "eth1.7"}
+    for second in ("0@veth1", "1@veth0"):
+        with pytest.raises(ModelError, match="stands twice"):
+            parse_interfaces(["0@veth0", second])
+
+
+def test_checksum_is_filled_in_where_the_header_says() -> None:
+    frame = bytes(30) + b"\x12\x34\x00\x05" + b"odd"
+    header = struct.pack("=BBHHHH", 1, 0, 0, 0, 30, 2)
+    done = with_checksum(frame, header)
+    assert done[:32] + done[34:] == frame[:32] + frame[34:]
+    # A receiver sums everything with the checksum in place, the pseudo-header's sum taken from where it came.
+    assert internet_checksum(done[30:] + b"\x00" + b"\x00\x05") == 0xFFFF
+    assert with_checksum(frame, bytes(10)) == frame
+    assert with_checksum(frame[:33], header) == frame[:33]
+
+
+def test_checksum_is_never_zero() -> None:
+    assert internet_checksum(b"\xff\xff") == 0xFFFF
+    assert internet_checksum(b"") == 0xFFFF
+    assert internet_checksum(b"\x12\x34\xff") == 0xFFFF - (0x1234 + 0xFF00 - 0xFFFF)
+
+
+def test_vlan_tag_is_put_back() -> None:
+    def auxdata(status: int, tci: int, tpid: int) -> bytes:
+        return struct.pack("=IIIHHHH", status, 0, 0, 0, 0, tci, tpid)
+
+    assert with_vlan_tag(FRAME, auxdata(0, 5, 0x8100)) == FRAME
+    assert with_vlan_tag(FRAME, auxdata(0x10, 5, 0)) == FRAME[:12] + b"\x81\x00\x00\x05" + FRAME[12:]
+    assert with_vlan_tag(FRAME, auxdata(0x50, 0x2005, 0x88A8)) == FRAME[:12] + b"\x88\xa8\x20\x05" + FRAME[12:]
+    assert with_vlan_tag(FRAME, b"") == FRAME
+
+
+@pytest.fixture(scope="module")
+def net() -> Iterator[Veths]:
+    with veths(2) as made:
+        yield made
+
+
+@pytest.fixture
+def wired(net: Veths) -> Iterator[PortSwitch]:
+    def open_ports() -> dict[int, Port]:
+        return {number: InterfacePort(name) for number, name in parse_interfaces(["0@port0", "1@port1"]).items()}
+
+    ports = net.run_in(net.switch, open_ports)
+    with PortSwitch(Patch(), ports) as switch:
+        yield switch
+
+
+def udp(net: Veths, host: int) -> socket.socket:
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        made.bind((net.address(host), 0))
+        made.settimeout(5)
+        return made
+
+    return net.run_in(net.hosts[host], make)
+
+
+def raw(net: Veths, host: int) -> socket.socket:
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        made.setsockopt(263, 23, 1)  # SOL_PACKET, PACKET_IGNORE_OUTGOING
+        made.bind(("eth0", 3))
+        made.settimeout(5)
+        return made
+
+    return net.run_in(net.hosts[host], make)
+
+
+@needs_root
+def test_datagrams_cross_although_the_sender_leaves_checksums_to_hardware(net: Veths, wired: PortSwitch) -> None:
+    with udp(net, 0) as one, udp(net, 1) as other, raw(net, 1) as tap:
+        for size in (1, 2, 999, 1472):
+            one.sendto(os.urandom(size), other.getsockname())
+            data, source = other.recvfrom(2000)
+            assert (len(data), source) == (size, one.getsockname())
+            frame = tap.recv(2000)
+            pseudo = frame[26:34] + struct.pack("!HH", 17, size + 8)
+            assert frame[40:42] != bytes(2)
+            assert internet_checksum(pseudo + frame[34:]) == 0xFFFF
+
+
+@contextmanager
+def segments(net: Veths, most: int) -> Iterator[None]:
+    """Limits how many segments of a packet the hosts leave to hardware."""
+    for host in net.hosts:
+        ip("-n", host, "link", "set", "eth0", "gso_max_segs", str(most))
+    yield
+    for host in net.hosts:
+        ip("-n", host, "link", "set", "eth0", "gso_max_segs", "65535")
+
+
+@needs_root
+def test_tcp_works_once_segmentation_is_off(net: Veths, wired: PortSwitch) -> None:
+    sent = os.urandom(100_000)
+    server = net.run_in(net.hosts[1], lambda: socket.create_server((net.address(1), 0)))
+    with server, segments(net, 1):
+        client = net.run_in(net.hosts[0], lambda: socket.create_connection(server.getsockname(), timeout=5))
+        peer, _ = server.accept()
+        with client, peer:
+            peer.settimeout(5)
+            thread = threading.Thread(target=client.sendall, args=(sent,))
+            thread.start()
+            got = b""
+            while len(got) < len(sent):
+                got += peer.recv(1 << 16)
+            thread.join()
+    assert got == sent
+
+
+@needs_root
+def test_vlan_tags_stay_in_place(net: Veths, wired: PortSwitch) -> None:
+    frame = b"\xff" * 6 + net.mac(0) + bytes.fromhex("8100 2007 88b5") + bytes(range(60))
+    with raw(net, 0) as one, closing(net.run_in(net.hosts[1], lambda: InterfacePort("eth0"))) as other:
+        one.send(frame)
+        assert select.select([other], [], [], 5)[0], "the frame does not arrive"
+        assert other.receive() == frame
+
+
+@needs_root
+def test_frame_that_waits_for_segmentation_is_counted(
+    net: Veths, wired: PortSwitch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with udp(net, 0) as one, udp(net, 1) as other:
+        one.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT: one frame of 4000 bytes on a veth pair
+        one.sendto(bytes(4000), other.getsockname())
+        wait_until(lambda: wired.statistics()["port0_oversized"] == 1, "the frame is not counted")
+        one.setsockopt(socket.IPPROTO_UDP, 103, 0)
+        one.sendto(b"next", other.getsockname())
+        assert other.recv(100) == b"next"
+    assert "ethtool -K INTERFACE tso off gso off" in caplog.text
+
+
+@needs_root
+def test_frame_that_the_interface_does_not_take_is_counted(net: Veths, wired: PortSwitch) -> None:
+    wired.transmit(0, bytes(1514))
+    wired.transmit(0, bytes(1600))
+    wired.transmit(0, b"short")
+    counters = wired.statistics()
+    assert (counters["port0_packets_out"], counters["port0_unsent"]) == (1, 2)
+
+
+@needs_root
+def test_interface_may_go_down_and_come_back(net: Veths, wired: PortSwitch) -> None:
+    with udp(net, 0) as one, udp(net, 1) as other:
+        ip("-n", net.switch, "link", "set", "port0", "down")
+        wired.transmit(0, bytes(60))
+        assert wired.statistics()["port0_unsent"] == 1
+        ip("-n", net.switch, "link", "set", "port0", "up")
+        one.sendto(b"again", other.getsockname())
+        assert other.recv(100) == b"again"
+
+
+@needs_root
+def test_interface_that_is_not_there() -> None:
+    with pytest.raises(ModelError, match="interface 'nosuch0' cannot be opened"):
+        InterfacePort("nosuch0")
+
+
+# Files
+
+
+def test_files_in_and_out(tmp_path: Path) -> None:
+    first, second, out = tmp_path / "a.pcap", tmp_path / "b.pcap", tmp_path / "out.pcap"
+    with PcapWriter(first) as writer:
+        writer.write(1000.0, b"1")
+        writer.write(1000.25, b"3")
+    with PcapWriter(second) as writer:
+        writer.write(1000.125, b"2")
+    core = Patch(lambda port: [2, 3])
+    assert run_files(core, {0: first, 1: second}, {2: out}) == {2: 3, 3: 3}
+    assert core.seen == [(0, b"1", 0.0), (1, b"2", 0.125), (0, b"3", 0.25)]
+    assert list(read_pcap(out)) == [(1000.0, b"1"), (1000.125, b"2"), (1000.25, b"3")]
+
+
+def test_other_byte_order_and_microseconds(tmp_path: Path) -> None:
+    path = tmp_path / "big.pcap"
+    head = struct.pack(">IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1)
+    path.write_bytes(head + struct.pack(">IIII", 5, 250_000, 3, 3) + b"abc")
+    assert list(read_pcap(path)) == [(5.25, b"abc")]
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is not a pcap file"),
+        (b"\x0a\x0d\x0d\x0a" + bytes(30), "is not a pcap file"),
+        (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 101), "link type 101"),
+        (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1) + bytes(8), "middle of a record"),
+        (struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1, 0, 0, 4, 4) + b"a", "middle of a frame"),
+        (struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1, 0, 0, 1, 4) + b"a", "captured with 1"),
+    ],
+)
+def test_file_that_cannot_be_read(tmp_path: Path, content: bytes, says: str) -> None:
+    path = tmp_path / "x.pcap"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=says):
+        list(read_pcap(path))
