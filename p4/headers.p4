@@ -126,6 +126,7 @@ struct metadata_t {
     Event event;
     Drop drop;
     bool is_mine;   // for the switch's own address
+    bool is_member; // from a worker of a job
     bool is_result; // to be addressed to a worker in egress
     bool is_flooded;
     bool is_rewritten; // the IPv4 checksum must be computed anew
@@ -135,6 +136,7 @@ struct metadata_t {
     slot_t slot;
     cell_t cell;
     bool is_new;     // begins a generation
+    bool is_stale;   // neither begins, nor belongs to the newest or the one before
     bool is_current; // belongs to the newest generation
     bool is_known;   // its rank is among those seen, now
     bool is_fresh;   // its rank was not seen before

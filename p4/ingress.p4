@@ -76,10 +76,8 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
     }
 
     apply {
-        bool is_for_slots = false;
         if (hdr.packet_out.isValid()) {
             control_plane.apply(hdr, meta, standard_metadata);
-            is_for_slots = meta.is_clear;
         } else if (!hdr.ethernet.isValid()) {
             meta.drop = Drop.NO_HEADER;
         } else {
@@ -97,11 +95,11 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
             } else if (!workers.apply().hit) {
                 meta.drop = Drop.UNKNOWN_SOURCE;
             } else {
+                meta.is_member = true;
                 checks.apply(hdr, meta);
-                is_for_slots = meta.event == Event.NONE;
             }
         }
-        if (is_for_slots) {
+        if (meta.is_clear || (meta.is_member && meta.event == Event.NONE)) {
             slots.apply(hdr, meta);
         }
         if (meta.is_clear && meta.cursor < meta.worker.slots << 1) {
@@ -109,7 +107,7 @@ control WiresumIngress(inout headers_t hdr, inout metadata_t meta, inout standar
         } else if (meta.is_clear) {
             meta.reason = Reason.CLEARED;
             standard_metadata.egress_spec = CPU_PORT;
-        } else if (meta.event != Event.NONE) {
+        } else if (meta.is_member) {
             count_event();
             if (!meta.is_result) {
                 mark_to_drop(standard_metadata);

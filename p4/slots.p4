@@ -23,6 +23,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         meta.is_new = ahead == (bit<32>)meta.worker.slots;
         meta.is_current = ahead == 0;
         is_previous = ahead == 0 - (bit<32>)meta.worker.slots;
+        meta.is_stale = !meta.is_new && !meta.is_current && !is_previous;
         newest.write(meta.slot, meta.is_new ? hdr.wiresum.tsi : stored);
     }
 
@@ -76,7 +77,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         } else {
             find_cell();
             update_newest();
-            if (!meta.is_new && !meta.is_current && !is_previous) {
+            if (meta.is_stale) {
                 meta.event = Event.STALE;
             } else {
                 update_seen();
@@ -86,7 +87,7 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
                 meta.is_result = meta.is_complete && meta.is_known;
             }
         }
-        if (meta.is_clear || (hdr.values.isValid() && meta.event != Event.STALE)) {
+        if (meta.is_clear || (hdr.values.isValid() && !meta.is_stale)) {
             values.apply(hdr, meta);
         }
     }
