@@ -243,6 +243,8 @@ class ExpressionLoader:
         if name == "?":
             condition = self.condition(node["cond"])
             kind, left = self.expression(node["left"])
+            if kind not in _NUMBERS:
+                node.unsupported(f"a {kind} that depends on a condition")
             return kind, Op("?", left, self.of_kind(node["right"], kind), condition)
         if name in ("==", "!="):
             kind, left = self.expression(node["left"])
