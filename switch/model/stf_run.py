@@ -161,7 +161,7 @@ class StfRun:
     def _command(self, command: Command) -> None:
         name, words, line, state = command.name, command.words, command.line, self._switch.state
         replication = state.replication
-        numbers = [int(word, 0) if word[:1].isdigit() and ":" not in word and "." not in word else 0 for word in words]
+        numbers = _numbers(command)
         if name == "mirroring_add":
             replication.set_session(numbers[0], CloneSession(port=numbers[1]))
         elif name == "mirroring_add_mc":
@@ -234,7 +234,10 @@ class StfRun:
         pairs = [word.partition(":") for word in command.words[2 if single else 1 :]]
         if len(pairs) != 2:
             raise StfError(f"line {command.line}: expected two RATE:BURST, got {' '.join(command.words)!r}")
-        (cir, cburst), (pir, pburst) = [(float(rate) * 1e6, int(burst)) for rate, _, burst in pairs]
+        try:
+            (cir, cburst), (pir, pburst) = [(float(rate) * 1e6, int(burst)) for rate, _, burst in pairs]
+        except ValueError:
+            raise StfError(f"line {command.line}: expected two RATE:BURST, got {' '.join(command.words)!r}") from None
         for index in [number(command.words[1])] if single else range(len(meter)):
             meter.set_rates(index, MeterRates(cir, cburst, pir, pburst))
 
@@ -269,6 +272,19 @@ def named(things: dict[str, T], name: str, kind: str, line: int) -> T:
     if len(found) != 1:
         raise StfError(f"line {line}: {'no' if not found else 'more than one'} {kind} is called {name!r}")
     return found[0]
+
+
+def _numbers(command: Command) -> list[int]:
+    """The words as numbers; 0 where a command begins with a name, and for rates, which are read elsewhere."""
+    if command.name == "remove" or command.name.startswith("meter_"):
+        return [0 for _ in command.words]
+    found = [0] if command.name.startswith(("counter_", "register_")) else []
+    for word in command.words[len(found) :]:
+        try:
+            found.append(number(word))
+        except ValueError:
+            raise StfError(f"line {command.line}: expected a number, got {word!r}") from None
+    return found
 
 
 def _action(table: Table, name: str, line: int) -> Action:

@@ -176,7 +176,7 @@ class Table:
         self._refer(entry, None, profile.group(group))
         return entry
 
-    def delete(self, entry_matches: Iterable[Match], *, priority: int = 0) -> Entry:
+    def delete(self, entry_matches: Iterable[Match], priority: int = 0) -> Entry:
         """Removes an entry and returns it.
 
         Raises:
