@@ -104,7 +104,7 @@ class _Compiler:
         probe = Frame(self.program, self.names, trace=False)
         PipelineEmitter(probe, self.program.egress).emit()
         self._checksums(probe, [each for each in self.program.checksums if each.update])
-        return ref is not None and probe.names.field(ref.header, ref.field) in probe.used
+        return ref is not None and (ref in self.kept or probe.names.field(ref.header, ref.field) in probe.used)
 
     def _std(self, name: str) -> str | None:
         """The variable of a field that simple_switch knows, if the program has it."""

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from switch.model.emit_expressions import ExpressionEmitter
 
 _OUTPUT_BITS = {"identity": 64, "round_robin": 64, "crc64_custom": 64, "crc8_custom": 8}
+_Group = tuple[str, list[FieldRef | Const]]  # a condition, and the fields that count if it holds
 _SUM_FROM = 12  # terms; from here `sum` of a tuple beats a chain of +
 
 
@@ -26,19 +27,22 @@ class CalculationEmitter:
         algorithm = calculation.algorithm
         bits = _OUTPUT_BITS.get(algorithm, 32 if "32" in algorithm else 16)
         groups, payload = self._groups(calculation.inputs)
-        if algorithm in ("csum16", "cksum16") and (code := self._internet_checksum(groups, payload)) is not None:
-            return Value(code, 0, 0xFFFF)
+        if algorithm in ("csum16", "cksum16"):
+            return Value(self._internet_checksum(calculation, groups, payload), 0, 0xFFFF)
+        return Value(self._hash(calculation, groups, payload), 0, (1 << bits) - 1)
+
+    def _hash(self, calculation: Calculation, groups: list[_Group], payload: bool) -> str:
         data = self._bytes(groups, payload)
-        function = self.frame.object("H", f"{algorithm}_{calculation.name}", algorithm)
-        return Value(f"{function}({data})", 0, (1 << bits) - 1)
+        function = self.frame.object("H", f"{calculation.algorithm}_{calculation.name}", calculation.algorithm)
+        return f"{function}({data})"
 
     def fields_hash(self, algorithm: str, name: str, fields: Sequence[FieldRef]) -> Value:
         """The same for the inputs of an action selector."""
         return self.output(Calculation(name, algorithm, tuple(fields), NOWHERE))
 
-    def _groups(self, inputs: Sequence[Expr]) -> tuple[list[tuple[str, list[FieldRef | Const]]], bool]:
+    def _groups(self, inputs: Sequence[Expr]) -> tuple[list[_Group], bool]:
         """Fields that follow each other and are there under the same condition: that their header is valid."""
-        groups: list[tuple[str, list[FieldRef | Const]]] = []
+        groups: list[_Group] = []
         payload = False
         for each in inputs:
             if isinstance(each, Payload):
@@ -73,8 +77,33 @@ class CalculationEmitter:
         name = self.frame.field(item)
         return f"({name} & {(1 << field.width) - 1:#x})" if field.signed else name
 
-    def _internet_checksum(self, groups: list[tuple[str, list[FieldRef | Const]]], payload: bool) -> str | None:
-        """Sums fields in place of bytes; None: they do not lie in words of 16 bits."""
+    def _internet_checksum(self, calculation: Calculation, groups: list[_Group], payload: bool) -> str:
+        """Sums fields in place of bytes, if they lie in words of 16 bits whatever headers are valid.
+
+        If they do so only if all headers are valid, the sum is for that case, and bytes for the others.
+        """
+        w = self.frame.w
+        name = self.frame.temporary()
+        result = f"(0xffff ^ ({name} % 0xffff or 0xffff) if {name} else 0xffff)"
+        terms = self._terms(groups, payload)
+        if terms is not None:
+            w.line(f"{name} = {terms}")
+            return result
+        conditions = list(dict.fromkeys(condition for condition, _ in groups if condition != "True"))
+        merged: list[_Group] = [("True", [item for _, items in groups for item in items])]
+        terms = self._terms(merged, payload)
+        if terms is None or not conditions:
+            return self._hash(calculation, groups, payload)
+        found = self.frame.temporary()
+        with w.block(f"if {' and '.join(conditions)}:"):
+            w.line(f"{name} = {terms}")
+            w.line(f"{found} = {result}")
+        with w.block("else:"):
+            w.line(f"{found} = {self._hash(calculation, groups, payload)}")
+        return found
+
+    def _terms(self, groups: list[_Group], payload: bool) -> str | None:
+        """Code for the sum of words; None: fields do not lie in them."""
         sums: list[str] = []
         for number, (condition, items) in enumerate(groups):
             end = 0
@@ -85,19 +114,19 @@ class CalculationEmitter:
                     return None
                 end += width
                 shift = -end % 16
-                terms.append(f"({self._bits(item)} << {shift})" if shift else self._bits(item))
+                code = self._bits(item)
+                if code != "0":
+                    terms.append(f"({code} << {shift})" if shift else code)
             if end % 16 and (payload or number < len(groups) - 1):
                 return None
-            code = f"sum(({', '.join(terms)}))" if len(terms) >= _SUM_FROM else " + ".join(terms)
+            code = f"sum(({', '.join(terms)}))" if len(terms) >= _SUM_FROM else " + ".join(terms) or "0"
             sums.append(code if condition == "True" else f"({code} if {condition} else 0)")
         if payload:
             data = self.frame.use("payload")
             sums.append(f"from_bytes({data} + b'\\0' if len({data}) & 1 else {data}, 'big')")
-        name = self.frame.temporary()
-        self.frame.w.line(f"{name} = {' + '.join(sums) or '0'}")
-        return f"(0xffff ^ ({name} % 0xffff or 0xffff) if {name} else 0xffff)"
+        return " + ".join(sums) or "0"
 
-    def _bytes(self, groups: list[tuple[str, list[FieldRef | Const]]], payload: bool) -> str:
+    def _bytes(self, groups: list[_Group], payload: bool) -> str:
         """Writes code that collects the bits, and returns code for the bytes."""
         w = self.frame.w
         number, bits = self.frame.temporary(), self.frame.temporary()
