@@ -34,7 +34,8 @@ typedef bit<32> cell_t;   // one version of a slot
 
 const port_t CPU_PORT = 510; // where the control plane sends and receives packets
 const bit<16> FLOOD_GROUP = 1;
-const bit<32> REPLICATED = 5; // instance_type of a multicast copy, in v1model
+const bit<32> REPLICATED = 5;  // instance_type of a multicast copy, in v1model
+const bit<32> RESUBMITTED = 6; // and of a packet on its second way through ingress
 
 const bit<16> TYPE_IPV4 = 0x0800;
 const bit<16> TYPE_ARP = 0x0806;

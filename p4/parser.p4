@@ -4,8 +4,10 @@ parser WiresumParser(
     packet_in packet, out headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
 
     state start {
-        transition select(standard_metadata.ingress_port) {
-            CPU_PORT: from_control_plane;
+        // A resubmitted packet has lost its port; only those of the control plane are.
+        transition select(standard_metadata.ingress_port, standard_metadata.instance_type) {
+            (CPU_PORT, _): from_control_plane;
+            (_, RESUBMITTED): from_control_plane;
             default: ethernet;
         }
     }
