@@ -44,7 +44,8 @@ class Communicator:
         job: name that the ranks of one job share and no other job on the switch uses at the same time.
         rank: 0 to world_size - 1.
         world_size: ranks of the job, at most 32 on one switch.
-        values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048.
+        values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048; None takes the most that
+            the switch can add, up to 256.
         slots: pool size, a power of two; None leaves it to the switch, which takes no more than the workers'
             receive buffers hold. The smallest wish of all ranks counts.
         timeout: seconds that one collective may take, from the call on.
@@ -66,7 +67,7 @@ class Communicator:
         job: str = "default",
         rank: int,
         world_size: int,
-        values_per_packet: int = DEFAULT_VALUES,
+        values_per_packet: int | None = None,
         slots: int | None = None,
         timeout: float = 300.0,
         join_timeout: float = 60.0,
@@ -78,7 +79,9 @@ class Communicator:
             if not switch:
                 raise ValueError(f"no switch: give switch='host:port' or set {SWITCH_VARIABLE}=host:port")
         rank, world_size = _integer("rank", rank), _integer("world_size", world_size)
-        values_per_packet = _integer("values_per_packet", values_per_packet)
+        if values_per_packet is not None:
+            values_per_packet = _integer("values_per_packet", values_per_packet)
+            size_code(values_per_packet)
         if world_size < 1:
             raise ValueError(f"world_size must be at least 1, not {world_size}")
         if not 0 <= rank < world_size:
@@ -88,10 +91,9 @@ class Communicator:
                 raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
         if not isinstance(job, str):
             raise TypeError(f"job must be a string, not {job!r}")
-        size_code(values_per_packet)
         if slots is not None:
             slots = check_slots(_integer("slots", slots))
-        self._rank, self._world_size, self._job, self._values = rank, world_size, job, values_per_packet
+        self._rank, self._world_size, self._job = rank, world_size, job
         self._timeout = timeout
         self._history = History()
         self._process = os.getpid()
@@ -102,6 +104,7 @@ class Communicator:
         udp: DatagramSocket | None = None
         try:
             info = self._control.info
+            self._values = values_per_packet or _most_values(info.values_supported)
             udp = DatagramSocket(("0.0.0.0", 0))
             udp.connect((info.data_host, info.data_port))
             membership = self._control.join(
@@ -109,14 +112,14 @@ class Communicator:
                 rank=rank,
                 world_size=world_size,
                 udp=udp.address,
-                values=values_per_packet,
+                values=self._values,
                 slots=slots or 0,
-                most_slots=_slots_for(udp.receive_bytes, values_per_packet),
+                most_slots=_slots_for(udp.receive_bytes, self._values),
                 timeout=join_timeout,
             )
             self._slots = membership.slots
             worker = Worker(
-                job=membership.job_number, world_size=world_size, slots=membership.slots, values=values_per_packet
+                job=membership.job_number, world_size=world_size, slots=membership.slots, values=self._values
             )
             faulty = faults is not None and faults.any
             # No thread may refer to this object, or it could never be collected.
@@ -311,6 +314,13 @@ def _describe_stall(control: ControlClient, worker: Worker) -> str:
             "of its addresses? Then start it with --bind and the one that workers use"
         )
     return text
+
+
+def _most_values(supported: Sequence[int]) -> int:
+    """The values per packet of a job that leaves them to the switch: as many as fit an Ethernet frame."""
+    return max(
+        (values for values in supported if values <= DEFAULT_VALUES), default=min(supported, default=DEFAULT_VALUES)
+    )
 
 
 def _slots_for(receive_bytes: int, values: int) -> int:

@@ -11,7 +11,6 @@ from protocol.control import format_address
 from protocol.errors import JoinRefusedError
 from protocol.packets import Address
 
-DEFAULT_SLOTS: Final = 512  # granted to a job that asks for none in particular, if half of what is free allows it
 MAX_NAME: Final = 200  # characters of a job's name
 
 
@@ -108,10 +107,12 @@ class SlotBudget:
 
     Args:
         total: slots of 256 values.
+        default: the pool of a job that asks for none in particular, if half of what is free allows it.
     """
 
-    def __init__(self, total: int):
+    def __init__(self, total: int, default: int):
         self.total = total
+        self._default = default
         self._taken: dict[int, tuple[str, int]] = {}  # job number: name, slots of 256 values
 
     @property
@@ -125,7 +126,7 @@ class SlotBudget:
         Args:
             most: the largest that the job's workers can use; 0 for any.
         """
-        slots = DEFAULT_SLOTS
+        slots = self._default
         while slots > 1 and (slot_cost(slots, values) > self.free // 2 or slots > (most or slots)):
             slots //= 2
         return slots

@@ -43,7 +43,10 @@ class ControlService(ControlServicer):
         self.status: list[JobStatus] = []
         self._plane = plane
         self._table = JobTable(
-            total_slots=plane.total_slots, values_supported=plane.values_supported, max_ranks=max_ranks
+            total_slots=plane.total_slots,
+            values_supported=plane.values_supported,
+            default_slots=plane.default_slots,
+            max_ranks=max_ranks,
         )
         # One thread, so that what is asked of the data plane first is done first.
         self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")

@@ -75,6 +75,11 @@ class DataPlane(Protocol):
         """The numbers of values per packet that it can add."""
         ...
 
+    @property
+    def default_slots(self) -> int:
+        """The largest pool, a power of two, that suits a job which leaves its size to the switch."""
+        ...
+
     def add_job(self, spec: JobSpec) -> None:
         """Installs a job.
 

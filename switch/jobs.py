@@ -43,13 +43,16 @@ class JobTable:
     Args:
         total_slots: slots of 256 values, shared by all jobs.
         values_supported: numbers of values per packet that the data plane can add.
+        default_slots: the pool of a job that leaves its size to the switch, if there is room.
         max_ranks: the largest world size.
     """
 
-    def __init__(self, *, total_slots: int, values_supported: tuple[int, ...], max_ranks: int = MAX_RANKS):
+    def __init__(
+        self, *, total_slots: int, values_supported: tuple[int, ...], default_slots: int, max_ranks: int = MAX_RANKS
+    ):
         self.max_ranks = max_ranks
         self.values_supported = values_supported
-        self.budget = SlotBudget(total_slots)
+        self.budget = SlotBudget(total_slots, default_slots)
         self._effects: list[Effect] = []
         self._jobs: list[Job] = []
         self._whole: dict[str, Job] = {}  # jobs that no rank has left yet: they own their name

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 
 _COMMAND_SECONDS = 10.0
+_DEFAULT_SLOTS = 512
 _ROUNDS = 10_000  # waits in compiled code before Python has its turn
 
 
@@ -98,6 +99,11 @@ class UdpSwitch:
     def values_supported(self) -> tuple[int, ...]:
         """All sizes of the protocol."""
         return VALUES_PER_PACKET
+
+    @property
+    def default_slots(self) -> int:
+        """The pool of a job that leaves its size to the switch."""
+        return _DEFAULT_SLOTS
 
     @property
     def offload(self) -> bool:

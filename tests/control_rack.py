@@ -23,6 +23,7 @@ class FakePlane:
 
     total_slots = 4096
     values_supported = (32, 64, 128, 256)
+    default_slots = 512
 
     def __init__(self, address: Address = ("127.0.0.1", 48864)) -> None:
         self.address = address

@@ -18,7 +18,9 @@ T = TypeVar("T", bound=Effect)
 
 
 def make_table(total_slots: int = 4096, max_ranks: int = 32) -> JobTable:
-    return JobTable(total_slots=total_slots, values_supported=(32, 64, 128, 256), max_ranks=max_ranks)
+    return JobTable(
+        total_slots=total_slots, values_supported=(32, 64, 128, 256), default_slots=512, max_ranks=max_ranks
+    )
 
 
 def wish(rank: int = 0, world_size: int = 2, job: str = "train", slots: int = 128, values: int = 256) -> JoinWish:

@@ -156,7 +156,7 @@ def test_number_is_not_reused_at_once() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(VALUES_PER_PACKET), st.integers(0, 9)), max_size=20), st.integers(1, 5000))
 def test_budget_never_promises_more_than_there_is(pools: list[tuple[int, int]], total: int) -> None:
-    budget = SlotBudget(total)
+    budget = SlotBudget(total, 512)
     given: dict[int, int] = {}
     for number, (values, power) in enumerate(pools):
         slots = 2**power
@@ -185,7 +185,7 @@ def test_pools_take_the_memory_that_their_values_need(power: int, values: int) -
 
 @given(st.integers(0, 5000), st.sampled_from(VALUES_PER_PACKET))
 def test_default_pool_takes_half_of_the_free_slots_at_most(total: int, values: int) -> None:
-    slots = SlotBudget(total).default(values)
+    slots = SlotBudget(total, 512).default(values)
     assert slots & (slots - 1) == 0
     assert slots == 1 or slot_cost(slots, values) <= total // 2
     assert slots == 512 or slot_cost(2 * slots, values) > total // 2
@@ -232,4 +232,4 @@ def test_malformed_address_of_a_switch_is_refused_with_what_was_given(text: str)
 
 @pytest.mark.parametrize(("most", "granted"), [(0, 512), (1024, 512), (512, 512), (64, 64), (1, 1)])
 def test_the_switch_chooses_no_more_than_the_workers_have_buffers_for(most: int, granted: int) -> None:
-    assert SlotBudget(65536).default(256, most) == granted
+    assert SlotBudget(65536, 512).default(256, most) == granted

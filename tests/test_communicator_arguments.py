@@ -9,6 +9,7 @@ import pytest
 
 from host.communicator import Communicator
 from protocol.errors import WiresumError
+from switch.ports import UdpSwitch
 from switch.server import SoftwareSwitch
 from tests.ranks import alone, text, wait_until_idle
 
@@ -143,4 +144,16 @@ def test_numbers_of_numpy_will_do(switch: SoftwareSwitch) -> None:
         slots=np.int64(16),  # type: ignore[arg-type]
         values_per_packet=np.int64(64),  # type: ignore[arg-type]
     ) as communicator:
+        assert (communicator.all_reduce(np.ones(1000, np.float32)) == 1).all()
+
+
+@pytest.mark.parametrize(
+    ("supported", "chosen"), [((32, 64), 64), ((64,), 64), ((128, 256, 512, 2048), 256), ((2048, 512), 512)]
+)
+def test_values_per_packet_are_the_most_that_the_switch_adds_and_a_frame_holds(
+    monkeypatch: pytest.MonkeyPatch, supported: tuple[int, ...], chosen: int
+) -> None:
+    monkeypatch.setattr(UdpSwitch, "values_supported", supported)
+    with SoftwareSwitch(port=0, control_port=0) as server, alone(server) as communicator:
+        assert communicator.values_per_packet == chosen
         assert (communicator.all_reduce(np.ones(1000, np.float32)) == 1).all()

@@ -38,7 +38,7 @@ class DDPState:
         fallback: what to do about a bucket that the switch cannot add, such as one of float64: "warn" once and use the
             process group's all_reduce, "silent" does that without a word, "raise" makes the backward pass fail; else
             WIRESUM_FALLBACK, else "warn".
-        values_per_packet: values in each packet; else WIRESUM_VALUES_PER_PACKET, else 256.
+        values_per_packet: values in each packet; else WIRESUM_VALUES_PER_PACKET, else as the agent chooses.
         slots: slots of the job's pool, a power of two; else WIRESUM_SLOTS, else as the agent chooses.
         timeout: seconds that the averaging of a bucket may take.
         join_timeout: seconds to wait for the other ranks to join.

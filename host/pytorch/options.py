@@ -21,7 +21,7 @@ class BackendOptions:
         fallback: "warn", "raise" or "silent": what to do about requests that the switch cannot serve; else
             WIRESUM_FALLBACK, else "warn". With "raise", broadcast, all_gather and barrier still pass, because no DDP
             model can be built without them.
-        values_per_packet: values in each packet; else WIRESUM_VALUES_PER_PACKET, else 256.
+        values_per_packet: values in each packet; else WIRESUM_VALUES_PER_PACKET, else as the agent chooses.
         slots: slots of the job's pool, a power of two; else WIRESUM_SLOTS, else as the agent chooses.
         faults: faults to inject on this worker's side, in both directions.
         fault_seed: seed of those faults.
