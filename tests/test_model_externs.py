@@ -1,164 +1,160 @@
-"""Registers, counters, meters, multicast groups and clone sessions of the programmable switch."""
+"""Registers, counters, hashes, checksums and the other externs of v1model."""
+
+import binascii
+import logging
+import zlib
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from switch.model.errors import ExistsError, InvalidError, NotFoundError
-from switch.model.externs import GREEN, RED, YELLOW, Counter, Meter, MeterRates, Register
-from switch.model.replication import CloneSession, Replication
+from switch.model.checksums import csum16
+from switch.model.core import Digest, ModelSwitch
+from tests.model_programs import load, one
 
-
-def test_register_reads_what_was_written_and_starts_at_zero() -> None:
-    register = Register("ingress.r", width=16, size=3)
-    cells = register.cells
-    register.write(2, 0xFFFF)
-    assert [register.read(i) for i in range(3)] == [0, 0, 0xFFFF]
-    register.reset()
-    assert register.cells is cells  # compiled programs hold on to it
-    assert register.read(2) == 0
+REGISTER, COUNTER = "TestIngress.cells", "TestIngress.counted"
 
 
-@pytest.mark.parametrize(("index", "value", "says"), [(3, 0, "index 3 is not between 0 and 2"), (-1, 0, "index -1")])
-def test_register_index_out_of_range(index: int, value: int, says: str) -> None:
-    register = Register("ingress.r", width=16, size=3)
-    with pytest.raises(InvalidError, match=says):
-        register.write(index, value)
-    with pytest.raises(InvalidError, match=says):
-        register.read(index)
+def command(number: int, index: int = 0, value: int = 0, checksum: int = 0) -> bytes:
+    return bytes([number, index]) + value.to_bytes(4, "big") + bytes(4) + checksum.to_bytes(2, "big")
 
 
-def test_register_value_must_fit() -> None:
-    register = Register("ingress.r", width=16, size=1)
-    for value in (0x10000, -1):
-        with pytest.raises(InvalidError, match="does not fit 16 bits, unsigned"):
-            register.write(0, value)
-    signed = Register("ingress.s", width=8, size=1, signed=True)
-    signed.write(0, -128)
-    for value in (128, -129):
-        with pytest.raises(InvalidError, match="does not fit 8 bits, signed"):
-            signed.write(0, value)
+def result(data: bytes) -> int:
+    return int.from_bytes(data[6:10], "big")
 
 
-def test_counter() -> None:
-    counter = Counter("ingress.c", size=2)
-    counter.write(1, 5, 500)
-    assert [counter.read(i) for i in range(2)] == [(0, 0), (5, 500)]
-    for packets, size in ((-1, 0), (0, 2**64)):
-        with pytest.raises(InvalidError, match="does not fit 64 bits"):
-            counter.write(0, packets, size)
-    with pytest.raises(InvalidError, match="index 2"):
-        counter.read(2)
-    counter.reset()
-    assert counter.read(1) == (0, 0)
+@pytest.fixture
+def switch() -> ModelSwitch:
+    return load("externs")
 
 
-def test_meter_without_rates_is_green() -> None:
-    meter = Meter("ingress.m", size=1, kind="bytes")
-    assert [meter.execute(0, 0.0, 10**9) for _ in range(3)] == [GREEN] * 3
-    assert meter.rates(0) is None
+def test_registers_and_counters(switch: ModelSwitch) -> None:
+    assert result(one(switch, command(1, 3, 40))) == 0
+    assert result(one(switch, command(1, 3, 2) + b"more")) == 40
+    assert switch.state.registers[REGISTER].cells == [0, 0, 0, 42]
+    assert switch.state.counters[COUNTER].read(3) == (2, 12 + 16)
+    switch.reset()
+    assert result(one(switch, command(1, 3, 1))) == 0
 
 
-def test_meter_colours_by_committed_and_peak_bucket() -> None:
-    meter = Meter("ingress.m", size=2, kind="packets")
-    meter.set_rates(1, MeterRates(cir=1, cburst=2, pir=2, pburst=4))
-    assert [meter.execute(1, 10.0, 1500) for _ in range(6)] == [GREEN, GREEN, YELLOW, YELLOW, RED, RED]
-    # One second later the buckets hold 1 and 2 packets more.
-    assert [meter.execute(1, 11.0, 1500) for _ in range(4)] == [GREEN, YELLOW, RED, RED]
-    meter.set_rates(1, None)
-    assert meter.execute(1, 11.0, 1500) == GREEN
+def test_registers_wrap_at_their_width(switch: ModelSwitch) -> None:
+    switch.state.registers[REGISTER].write(0, 0xFFFFFFFF)
+    one(switch, command(1, 0, 2))
+    assert switch.state.registers[REGISTER].read(0) == 1
 
 
-def test_meter_counts_bytes() -> None:
-    meter = Meter("ingress.m", size=1, kind="bytes")
-    meter.set_rates(0, MeterRates(cir=1000, cburst=1000, pir=1000, pburst=2000))
-    assert [meter.execute(0, 5.0, 600) for _ in range(4)] == [GREEN, YELLOW, YELLOW, RED]
-    assert meter.execute(0, 5.0, 200) == GREEN  # the committed bucket still holds 400 bytes
+def test_an_index_out_of_range_changes_nothing(switch: ModelSwitch) -> None:
+    assert result(one(switch, command(1, 4, 5))) == 0  # what p4c's variable for the result had before
+    assert switch.state.registers[REGISTER].cells == [0] * 4
+    assert switch.counters.bad_indexes == 3  # a read, a write, a count
+
+
+@pytest.mark.parametrize(("value", "negative"), [(0x7F, 0), (0x80, 1), (0xFF, 1)])
+def test_signed_registers(switch: ModelSwitch, value: int, negative: int) -> None:
+    assert result(one(switch, command(2, 0, value))) == negative
+
+
+VALUE, INDEX = 0x12345678, 0x9A
+DATA = VALUE.to_bytes(4, "big") + bytes([INDEX])
+
+
+def crc16(data: bytes) -> int:
+    rest = 0
+    for byte in data:
+        rest ^= byte
+        for _ in range(8):
+            rest = rest >> 1 ^ (0xA001 if rest & 1 else 0)
+    return rest
 
 
 @pytest.mark.parametrize(
-    ("rates", "says"),
+    ("number", "expected"),
     [
-        (MeterRates(2, 1, 1, 1), "committed rate 2 is above peak rate 1"),
-        (MeterRates(-1, 1, 1, 1), "must not be negative"),
+        pytest.param(3, zlib.crc32(DATA), id="crc32"),
+        pytest.param(4, crc16(DATA), id="crc16"),
+        pytest.param(5, 10 + (0x1234 ^ 0x5678 ^ 0x9A00) % 100, id="xor16"),
+        pytest.param(6, csum16(DATA), id="csum16"),
+        pytest.param(7, VALUE, id="identity"),
     ],
 )
-def test_meter_rates_that_make_no_sense(rates: MeterRates, says: str) -> None:
-    meter = Meter("ingress.m", size=1, kind="bytes")
-    with pytest.raises(InvalidError, match=says):
-        meter.set_rates(0, rates)
-    assert meter.rates(0) is None
-    with pytest.raises(InvalidError, match="index 1"):
-        meter.set_rates(1, None)
+def test_hashes(switch: ModelSwitch, number: int, expected: int) -> None:
+    assert result(one(switch, command(number, INDEX, VALUE))) == expected
 
 
-@given(
-    st.lists(st.tuples(st.floats(0, 0.5), st.integers(1, 2000)), max_size=60),
-    st.integers(0, 5000),
-    st.integers(0, 5000),
-)
-def test_meter_never_lets_more_through_than_burst_and_rate(
-    steps: list[tuple[float, int]], cir: int, extra: int
-) -> None:
-    meter = Meter("ingress.m", size=1, kind="bytes")
-    meter.set_rates(0, MeterRates(cir=cir, cburst=3000, pir=cir + extra, pburst=4000))
-    now, green, not_red = 1.0, 0, 0
-    for step, size in steps:
-        now += step
-        colour = meter.execute(0, now, size)
-        green += size * (colour == GREEN)
-        not_red += size * (colour != RED)
-        assert green <= 3000 + cir * (now - 1.0) + 1
-        assert not_red <= 4000 + (cir + extra) * (now - 1.0) + 1
+def test_known_checksums() -> None:
+    header = binascii.unhexlify("45000073000040004011 0000 c0a80001c0a800c7".replace(" ", ""))
+    assert csum16(header) == 0xB861
+    assert csum16(b"") == 0xFFFF
+    assert csum16(b"\xff\xff") == 0
+    assert csum16(b"\x01") == 0xFEFF
+    assert crc16(b"123456789") == 0xBB3D
 
 
-def test_multicast_groups() -> None:
-    replication = Replication()
-    replication.insert_group(1, [(3, 1), (2, 0), (3, 2)])
-    assert replication.groups[1] == [(3, 1), (2, 0), (3, 2)]
-    with pytest.raises(ExistsError):
-        replication.insert_group(1, [])
-    replication.modify_group(1, [(511, 0xFFFF)])
-    replication.delete_group(1)
-    with pytest.raises(NotFoundError, match="no multicast group 1"):
-        replication.modify_group(1, [])
-    with pytest.raises(NotFoundError, match="no multicast group 1"):
-        replication.delete_group(1)
+def test_random_is_in_range_and_repeats_with_its_seed() -> None:
+    first, second = ([result(one(load("externs", seed=3), command(8))) for _ in range(3)] for _ in range(2))
+    assert first == second
+    switch = load("externs")
+    assert {result(one(switch, command(8))) for _ in range(100)} == {10, 11, 12}
 
 
-@pytest.mark.parametrize(
-    ("number", "replica", "says"),
-    [
-        (0, (1, 0), "group 0 is not between 1 and 65535"),
-        (65536, (1, 0), "group 65536"),
-        (1, (512, 0), "port 512 is not between 0 and 511"),
-        (1, (1, 65536), "replication id 65536"),
-        (1, (2, 5), "port 2 with replication id 5 stands twice"),
-    ],
-)
-def test_multicast_group_that_cannot_be(number: int, replica: tuple[int, int], says: str) -> None:
-    replication = Replication()
-    with pytest.raises(InvalidError, match=says):
-        replication.insert_group(number, [(2, 5), replica])
-    assert replication.groups == {}
+def test_digest(switch: ModelSwitch) -> None:
+    one(switch, command(9, 7, 8))
+    assert switch.take_digests() == [Digest("note_t", 1, 1, (7, 8))]
+    assert switch.take_digests() == []
 
 
-def test_clone_sessions() -> None:
-    replication = Replication()
-    replication.insert_group(4, [(1, 1), (2, 2)])
-    replication.insert_session(9, CloneSession(port=5, group=4, replicas=((7, 3),), truncate_bytes=60))
-    assert replication.clones(9) == [(7, 3), (1, 1), (2, 2), (5, 0)]
-    assert replication.clones(8) == []
-    replication.delete_group(4)
-    assert replication.clones(9) == [(7, 3), (5, 0)]
-    with pytest.raises(ExistsError):
-        replication.insert_session(9, CloneSession())
-    replication.delete_session(9)
-    with pytest.raises(NotFoundError, match="no clone session 9"):
-        replication.modify_session(9, CloneSession())
-    for session in (CloneSession(port=512), CloneSession(group=65536), CloneSession(truncate_bytes=-1)):
-        with pytest.raises(InvalidError):
-            replication.set_session(1, session)
-    with pytest.raises(InvalidError, match="clone session 32768 is not"):
-        replication.set_session(32768, CloneSession())
-    assert replication.clone_sessions == {}
+def test_log(switch: ModelSwitch, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "switch.model.core"):
+        one(switch, command(10, 7, 8))
+    assert "value 8 at 7" in caplog.text
+
+
+def test_an_assert_that_fails_drops_the_packet(switch: ModelSwitch, caplog: pytest.LogCaptureFixture) -> None:
+    one(switch, command(11, 0, 9))
+    assert switch.receive(1, command(11, 0, 10), 0.0) == []
+    assert switch.counters.faults == 1
+    assert "assert failed: assert(hdr.command.value < 10), externs.p4" in caplog.text
+    one(switch, command(11, 0, 9))  # the switch goes on
+
+
+def test_truncate(switch: ModelSwitch) -> None:
+    packet = command(12) + b"more"
+    assert one(switch, packet) == packet[:10]
+
+
+def test_exit_leaves_ingress(switch: ModelSwitch) -> None:
+    assert result(one(switch, command(13))) == 0
+
+
+@pytest.mark.parametrize(("index", "value", "expected"), [(0, 0, 1), (1, 6, 3), (1, 5, 102), (2, 0, 100)])
+def test_branches_in_actions(switch: ModelSwitch, index: int, value: int, expected: int) -> None:
+    assert result(one(switch, command(14, index, value))) == expected
+
+
+def test_packet_length(switch: ModelSwitch) -> None:
+    assert result(one(switch, command(15) + b"more")) == 16
+
+
+def test_a_checksum_is_verified(switch: ModelSwitch) -> None:
+    right = csum16(command(21, 1, 2)[:6])
+    assert result(one(switch, command(21, 1, 2, right))) == 0
+    assert result(one(switch, command(21, 1, 2, right ^ 1))) == 1
+
+
+@pytest.mark.parametrize("payload", [b"", b"x", b"odd", b"even"])
+def test_a_checksum_over_the_payload_is_computed(switch: ModelSwitch, payload: bytes) -> None:
+    data = one(switch, command(20) + b"\x12\x34\x00\x00" + payload)
+    assert data[12:] == b"\x12\x34" + csum16(b"\x12\x34" + payload).to_bytes(2, "big") + payload
+
+
+def test_the_trace_tells_what_happened(switch: ModelSwitch) -> None:
+    text = str(switch.trace(1, command(1, 3, 40), 0.0))
+    for words in (
+        "parser state start",
+        "extracted command: command 1, index 3, value 0x28",
+        "register TestIngress.cells[3] is 0",
+        "register TestIngress.cells[3] from 0 to 0x28",
+        "counter TestIngress.counted[3] now 1 packets",
+        "at externs.p4:",
+        "sent to port 2: 12 bytes",
+    ):
+        assert words in text
+    assert switch.state.registers[REGISTER].cells == [0, 0, 0, 40]  # a trace is a packet like any
