@@ -2,10 +2,13 @@
 
 import fcntl
 import logging
+import mmap
+import os
 import re
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -18,17 +21,29 @@ _log = logging.getLogger(__name__)
 # Linux's numbers (linux/if_packet.h, linux/if_ether.h, linux/sockios.h) that Python's socket module does not have.
 _SOL_PACKET: Final = 263
 _ADD_MEMBERSHIP: Final = 1
+_RECEIVE_RING: Final = 5
 _STATISTICS: Final = 6
-_AUXDATA: Final = 8
+_VERSION: Final = 10
+_TPACKET_V2: Final = 1
 _VNET_HEADER: Final = 15
 _IGNORE_OUTGOING: Final = 23
 _PROMISCUOUS: Final = 1
 _ALL_PROTOCOLS: Final = 3
 _GET_MTU: Final = 0x8921
-_SO_RCVBUFFORCE: Final = 33
 
-_BUFFER_BYTES: Final = 8 << 20
-_CONTROL_BYTES: Final = 256
+# Of a frame in the ring: status, length, captured, offset of the frame, of its network header, time, VLAN tag.
+_SLOT: Final = struct.Struct("=IIIHHIIHH")
+_SLOT_BYTES: Final = 128  # no more than this stands before the frame
+_STATUS: Final = struct.Struct("=I")
+_IS_OURS: Final = 1 << 0
+_HAS_TAG: Final = 1 << 4
+_HAS_TPID: Final = 1 << 6
+_DOT1Q: Final = 0x8100
+
+_RING_BYTES: Final = 8 << 20  # at least, and
+_RING_FRAMES: Final = 1024
+_BLOCK_BYTES: Final = 1 << 16
+_SEND_BYTES: Final = 8 << 20
 _LONGEST_HEADER: Final = 14 + 8  # Ethernet with two VLAN tags
 _SPEC: Final = re.compile(r"(\d+)@(\S+)")
 
@@ -73,6 +88,9 @@ class Port(Protocol):
     def send(self, frame: bytes) -> None:
         """Sends a frame, or counts it as unsent."""
 
+    def clear_error(self) -> None:
+        """Takes note of an error that the descriptor reports, so that it reports it no more."""
+
     def update(self) -> None:
         """Brings counters up to date that are not kept frame by frame."""
 
@@ -99,7 +117,7 @@ def parse_interfaces(specs: Iterable[str]) -> dict[int, str]:
 
 
 class InterfacePort:
-    """A network interface in promiscuous mode.
+    """A network interface in promiscuous mode; frames come through a ring of memory that is shared with the kernel.
 
     Checksums that the sender's kernel left to hardware are filled in and VLAN tags are put back, so that veth pairs
     work as they come. Frames that still wait for segmentation are dropped and counted; a warning names the remedy.
@@ -111,9 +129,11 @@ class InterfacePort:
     def __init__(self, name: str) -> None:
         self.name = name
         self.counters = PortCounters()
+        self._next = 0  # where the next frame will stand in the ring
+        self._resources = ExitStack()
         try:
-            self._in = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
-            self._out = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+            self._in = self._resources.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
+            self._out = self._resources.enter_context(socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0))
         except PermissionError:
             raise ModelError(f"interface {name!r} needs root, or the capability CAP_NET_RAW") from None
         try:
@@ -124,43 +144,47 @@ class InterfacePort:
 
     def _open(self, name: str) -> None:
         index = socket.if_nametoindex(name)
-        self._in.setsockopt(_SOL_PACKET, _AUXDATA, 1)
-        self._in.setsockopt(_SOL_PACKET, _VNET_HEADER, 1)
-        self._in.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
-        try:
-            self._in.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
-        except PermissionError:
-            self._in.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-        self._in.bind((name, _ALL_PROTOCOLS))  # only now: before, frames of other interfaces would come as well
-        self._in.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("=IHH8x", index, _PROMISCUOUS, 0))
-        self._out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
-        self._out.bind((name, 0))
         request = fcntl.ioctl(self._in, _GET_MTU, struct.pack("16si12x", name.encode(), 0))
         self._longest = struct.unpack_from("i", request, 16)[0] + _LONGEST_HEADER
-        for each in (self._in, self._out):
-            each.setblocking(False)
+        self._slot_bytes = 1 << (self._longest + _SLOT_BYTES - 1).bit_length()
+        block = max(_BLOCK_BYTES, self._slot_bytes)
+        blocks = max(_RING_BYTES, _RING_FRAMES * self._slot_bytes) // block
+        self._in.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V2)
+        self._in.setsockopt(_SOL_PACKET, _VNET_HEADER, 1)
+        self._in.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
+        ring = struct.pack("=IIII", block, blocks, self._slot_bytes, blocks * block // self._slot_bytes)
+        self._in.setsockopt(_SOL_PACKET, _RECEIVE_RING, ring)
+        self._ring = self._resources.enter_context(mmap.mmap(self._in.fileno(), blocks * block))
+        self._in.bind((name, _ALL_PROTOCOLS))  # only now: before, frames of other interfaces would come as well
+        self._in.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("=IHH8x", index, _PROMISCUOUS, 0))
+        self._out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BYTES)
+        self._out.bind((name, 0))
+        self._out.setblocking(False)
 
     def fileno(self) -> int:
         """Readable when a frame is there."""
         return self._in.fileno()
 
     def receive(self) -> bytes | None:
-        """The next frame, or None; also when the interface is down."""
+        """The next frame, or None."""
+        ring = self._ring
         while True:
-            try:
-                data, control, flags, _ = self._in.recvmsg(self._longest + VNET_HEADER_BYTES, _CONTROL_BYTES)
-            except BlockingIOError:
+            at = self._next
+            status, length, captured, offset, _, _, _, tci, tpid = _SLOT.unpack_from(ring, at)
+            if not status & _IS_OURS:
                 return None
-            except OSError as error:
-                _log.warning("interface %s: %s", self.name, error.strerror)
-                return None
-            if flags & socket.MSG_TRUNC:
+            start = at + offset
+            frame = ring[start : start + captured]
+            vnet_header = ring[start - VNET_HEADER_BYTES : start]
+            _STATUS.pack_into(ring, at, 0)  # the kernel's again
+            self._next = (at + self._slot_bytes) % len(ring)
+            if length > self._longest:
                 self._warn_of_segmentation()
                 continue
-            frame = with_checksum(data[VNET_HEADER_BYTES:], data[:VNET_HEADER_BYTES])
-            for level, kind, auxdata in control:
-                if level == _SOL_PACKET and kind == _AUXDATA:
-                    frame = with_vlan_tag(frame, auxdata)
+            if vnet_header[0]:
+                frame = with_checksum(frame, vnet_header)
+            if status & _HAS_TAG:
+                frame = with_vlan_tag(frame, tpid if status & _HAS_TPID else _DOT1Q, tci)
             self.counters.packets_in += 1
             self.counters.bytes_in += len(frame)
             return frame
@@ -175,6 +199,12 @@ class InterfacePort:
             self.counters.packets_out += 1
             self.counters.bytes_out += len(frame)
 
+    def clear_error(self) -> None:
+        """Logs the error, such as that the interface went down."""
+        error = self._in.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            _log.warning("interface %s: %s", self.name, os.strerror(error))
+
     def update(self) -> None:
         """Reads from the kernel how many frames it dropped."""
         _, dropped = struct.unpack("=II", self._in.getsockopt(_SOL_PACKET, _STATISTICS, 8))
@@ -182,8 +212,7 @@ class InterfacePort:
 
     def close(self) -> None:
         """Closes the sockets; the interface leaves promiscuous mode with them."""
-        self._in.close()
-        self._out.close()
+        self._resources.close()
 
     def _warn_of_segmentation(self) -> None:
         self.counters.oversized += 1
@@ -228,6 +257,9 @@ class PairPort:
         else:
             self.counters.packets_out += 1
             self.counters.bytes_out += len(frame)
+
+    def clear_error(self) -> None:
+        """Nothing to do: there are no errors but the end."""
 
     def update(self) -> None:
         """Nothing to do: all counters are kept frame by frame."""

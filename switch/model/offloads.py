@@ -5,11 +5,7 @@ from typing import Final
 
 VNET_HEADER_BYTES: Final = 10
 _VNET: Final = struct.Struct("=BBHHHH")  # flags, GSO type, header length, GSO size, checksum start and offset
-_AUXDATA: Final = struct.Struct("=IIIHHHH")  # status, length, captured, MAC and network offset, VLAN TCI and TPID
 _NEEDS_CHECKSUM: Final = 1
-_VLAN_VALID: Final = 1 << 4
-_TPID_VALID: Final = 1 << 6
-_DOT1Q: Final = 0x8100
 
 
 def internet_checksum(data: bytes) -> int:
@@ -31,11 +27,6 @@ def with_checksum(frame: bytes, vnet_header: bytes) -> bytes:
     return frame[:at] + internet_checksum(frame[start:]).to_bytes(2, "big") + frame[at + 2 :]
 
 
-def with_vlan_tag(frame: bytes, auxdata: bytes) -> bytes:
+def with_vlan_tag(frame: bytes, tpid: int, tci: int) -> bytes:
     """The frame, with the VLAN tag put back that the kernel took out."""
-    if len(auxdata) < _AUXDATA.size:
-        return frame
-    status, _, _, _, _, tci, tpid = _AUXDATA.unpack_from(auxdata)
-    if not status & _VLAN_VALID:
-        return frame
-    return frame[:12] + struct.pack("!HH", tpid if status & _TPID_VALID else _DOT1Q, tci) + frame[12:]
+    return frame[:12] + struct.pack("!HH", tpid, tci) + frame[12:]

@@ -165,6 +165,8 @@ class PortSwitch:
             number, port = self._by_fd[fd]
             if events & select.EPOLLHUP:  # the other end has gone for good
                 self._epoll.unregister(fd)
+            elif events & select.EPOLLERR:
+                port.clear_error()
             for _ in range(_BURST):
                 frame = port.receive()
                 if frame is None:
