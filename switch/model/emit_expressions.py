@@ -136,7 +136,7 @@ class ExpressionEmitter:
             code = f"({a.code} << {amount} if ({amount} := {b.code}) < {_BIG_SHIFT} else 0)"
             return Value(code, 0 if a.low is not None and a.low >= 0 else None, None)
         code = f"({a.code} << {b.code})"
-        if a.low is None or a.high is None or b.low is None or b.high > 1024:
+        if a.low is None or a.high is None or b.low is None or b.low < 0 or b.high > 1024:
             return Value(code, 0 if a.low is not None and a.low >= 0 else None, None)
         return self._limited(code, [x << y for x in (a.low, a.high) for y in (b.low, b.high)])
 
@@ -144,14 +144,11 @@ class ExpressionEmitter:
         a, b = self._both(expr)
         if a.low is None or a.high is None:
             return Value(f"({a.code} >> {b.code})")
-        amount = b.constant
-        if amount is not None:
-            return (
-                constant(0)
-                if a.low >= 0 and a.high >> amount == 0
-                else Value(f"({a.code} >> {b.code})", a.low >> amount, a.high >> amount)
-            )
-        return Value(f"({a.code} >> {b.code})", min(0, a.low), max(0, a.high))
+        code, amount = f"({a.code} >> {b.code})", b.constant
+        if amount is None or amount < 0:
+            return Value(code, min(0, a.low), max(0, a.high))
+        low, high = a.low >> amount, a.high >> amount
+        return constant(low) if low == high else Value(code, low, high)
 
     def _two_complement(self, expr: Op) -> Value:
         value, width = self._both(expr)

@@ -293,7 +293,7 @@ class ParserEmitter:
             pairs = ", ".join(
                 f"({f.name!r}, {self.frame.field(FieldRef(header.name, f.name))})" for f in header.type.fields
             )
-            self.w.line(f"tr.extracted({header.name!r}, ({pairs},))")
+            self.w.line(f"tr.extracted({header.name!r}, [{pairs}])")
 
 
 def _cases(state: ParserState) -> list[tuple[list[Transition], str | None]]:

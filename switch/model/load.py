@@ -114,6 +114,8 @@ def _program(root: Node) -> Program:
 
     def header(node: Node) -> Header:
         found = Header(node.text("name"), _lookup(node, "header_type", types), node.flag("metadata"))
+        if not found.metadata and found.type.fixed_bits % 8:
+            node.fail(f"a header of {found.type.fixed_bits} bits does not end at a byte")
         number = node.number("id")
         if number in by_id:
             node.fail(f"the id {number} is there twice")

@@ -41,7 +41,7 @@ class Trace:
         """A parser state is entered."""
         self.lines.append(f"  parser state {name}")
 
-    def extracted(self, header: str, fields: tuple[tuple[str, int], ...]) -> None:
+    def extracted(self, header: str, fields: list[tuple[str, int]]) -> None:
         """A header was extracted."""
         self.note(f"  extracted {header}: {', '.join(f'{name} {_number(value)}' for name, value in fields)}")
 
