@@ -1,21 +1,37 @@
 """The runner of STF files: what it understands, and that it tells right from wrong."""
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from switch.model import stf
 from switch.model.core import ModelSwitch
 from switch.model.stf_run import Outcome, StfRun
-from switch.model.stf_syntax import Add, CheckCounter, Command, Expect, Packet, SetDefault, StfError, parse_stf
+from switch.model.stf_syntax import (
+    COMMANDS,
+    Add,
+    CheckCounter,
+    Command,
+    Expect,
+    Packet,
+    SetDefault,
+    StfError,
+    parse_stf,
+)
 
 FOLDER = Path(__file__).parent / "p4"
 PROGRAM, TEST = FOLDER / "tables.json", FOLDER / "tables.stf"
 
+SWITCH = ModelSwitch.load(PROGRAM)
+
 
 def run(text: str) -> Outcome:
-    return StfRun(ModelSwitch.load(PROGRAM)).run(parse_stf(text))
+    SWITCH.state.reset()
+    return StfRun(SWITCH).run(parse_stf(text))
 
 
 def test_file_of_all_statements_passes() -> None:
@@ -121,6 +137,7 @@ def test_statements() -> None:
         ("check_counter by_port($x) packets == 1", "no entry is called 'x'"),
         ("meter_set_rates by_kind 0 1:1", "expected two RATE:BURST, got 'by_kind 0 1:1'"),
         ("mirroring_add x 1", "expected a number, got 'x'"),
+        ("mc_node_update -1 1", "expected a number, got '-1'"),
         ("register_write last 1 0x", "expected a number, got '0x'"),
         ("meter_set_rates by_kind 0 a:1 1:1", "expected two RATE:BURST"),
         ("register_read nosuch 0", "no register is called 'nosuch'"),
@@ -128,6 +145,44 @@ def test_statements() -> None:
 )
 def test_statement_that_cannot_be_run(text: str, says: str) -> None:
     with pytest.raises(StfError, match=says):
+        run(text)
+
+
+WORDS = [
+    *("packet", "expect", "add", "setdefault", "check_counter", *COMMANDS),
+    *(
+        "exact_t",
+        "lpm_t",
+        "ternary_t",
+        "group_t",
+        "value:0x1*",
+        "value:7",
+        "note:0/3",
+        "value:0x/",
+        "1",
+        "0b1",
+        "0x",
+        "-1",
+    ),
+    *(
+        "forward(port:1)",
+        "forward(port:0x1*)",
+        "drop()",
+        "= x",
+        "$",
+        "*",
+        "00",
+        "by_port(0)",
+        "by_port($x)",
+        "packets == 1",
+    ),
+    *("last", "by_port", "by_kind", "1:1", "0.5:2", "5", "99999999999999999999", "\n", "#", "(", "²"),
+]
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.text(max_size=40))
+def test_no_file_makes_the_runner_fail_otherwise(text: str) -> None:
+    with suppress(StfError):
         run(text)
 
 

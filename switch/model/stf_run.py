@@ -150,7 +150,9 @@ class StfRun:
                 raise StfError(f"line {check.line}: no entry is called {check.index[1:]!r}")
             packets, size = entry.packets, entry.bytes
         else:
-            packets, size = named(state.counters, check.counter, "counter", check.line).read(number(check.index))
+            packets, size = named(state.counters, check.counter, "counter", check.line).read(
+                _number(check.index, check.line)
+            )
         value = packets if check.unit == "packets" else size
         if not _RELATIONS[check.relation](value, check.value):
             self.outcome.failures.append(
@@ -227,7 +229,7 @@ class StfRun:
     def _meter(self, command: Command) -> None:
         meter = named(self._switch.state.meters, command.words[0], "meter", command.line)
         if command.name == "meter_get_rates":
-            index = number(command.words[1])
+            index = _number(command.words[1], command.line)
             self._note(command.line, f"meter {meter.name}[{index}]: {meter.rates(index)}")
             return
         single = command.name == "meter_set_rates"
@@ -238,7 +240,7 @@ class StfRun:
             (cir, cburst), (pir, pburst) = [(float(rate) * 1e6, int(burst)) for rate, _, burst in pairs]
         except ValueError:
             raise StfError(f"line {command.line}: expected two RATE:BURST, got {' '.join(command.words)!r}") from None
-        for index in [number(command.words[1])] if single else range(len(meter)):
+        for index in [_number(command.words[1], command.line)] if single else range(len(meter)):
             meter.set_rates(index, MeterRates(cir, cburst, pir, pburst))
 
     def _note(self, line: int, text: str) -> None:
@@ -279,12 +281,14 @@ def _numbers(command: Command) -> list[int]:
     if command.name == "remove" or command.name.startswith("meter_"):
         return [0 for _ in command.words]
     found = [0] if command.name.startswith(("counter_", "register_")) else []
-    for word in command.words[len(found) :]:
-        try:
-            found.append(number(word))
-        except ValueError:
-            raise StfError(f"line {command.line}: expected a number, got {word!r}") from None
-    return found
+    return found + [_number(word, command.line) for word in command.words[len(found) :]]
+
+
+def _number(word: str, line: int) -> int:
+    try:
+        return number(word)
+    except ValueError:
+        raise StfError(f"line {line}: expected a number, got {word!r}") from None
 
 
 def _action(table: Table, name: str, line: int) -> Action:
@@ -296,7 +300,7 @@ def _arguments(action: Action, args: tuple[tuple[str, str], ...], line: int) -> 
     names = [name for name, _ in action.parameters]
     if set(given) != set(names):
         raise StfError(f"line {line}: action {action.name} takes {names}, got {sorted(given)}")
-    return [number(given[name]) for name in names]
+    return [_number(given[name], line) for name in names]
 
 
 def _field(table: Table, name: str, line: int) -> int:
@@ -328,7 +332,7 @@ def _match(text: str, key: KeyField, line: int) -> Match:
         length = int(prefix) if slash else (len(digits) - 2 - digits.count("*")) * bits if bits else key.width
         if not 0 <= length <= key.width:
             raise StfError(f"line {line}: prefix length {length} of {text!r} is not between 0 and {key.width}")
-        return Lpm(number(digits.replace("*", "0")) & prefix_mask(length, key.width), length)
+        return Lpm(_number(digits.replace("*", "0"), line) & prefix_mask(length, key.width), length)
     if key.kind in (MatchKind.TERNARY, MatchKind.OPTIONAL):
         bits = _bits_per_digit(text)
         mask = everything
@@ -336,11 +340,11 @@ def _match(text: str, key: KeyField, line: int) -> Match:
             mask = 0
             for digit in text[2:]:
                 mask = mask << bits | (0 if digit == "*" else (1 << bits) - 1)
-        value = number(text.replace("*", "0"))
+        value = _number(text.replace("*", "0"), line)
         return Ternary(value & mask & everything, mask & everything)
     if key.kind is MatchKind.RANGE:
         raise StfError(f"line {line}: field {key.name}: STF files cannot write ranges")
-    return Exact(number(text.replace("*", "0")))
+    return Exact(_number(text.replace("*", "0"), line))
 
 
 def _bits_per_digit(text: str) -> int:

@@ -118,9 +118,10 @@ COMMANDS: Final = {  # with the number of words that follow, or None: one or mor
 _KEYWORDS: Final = {"packet", "expect", "add", "setdefault", "check_counter", *COMMANDS}
 
 _NAME: Final = r'(?:"[^"]+"|[A-Za-z_$][\w$]*(?:\[\d+\])?)(?:\.(?:"[^"]+"|[A-Za-z_$][\w$]*(?:\[\d+\])?))*'
-_NUMBER: Final = r"(?:0[xX][0-9a-fA-F*]+|0[bB][01*]+|\d+)"
+_NUMBER: Final = r"(?:0[xX][0-9a-fA-F]+|0[bB][01]+|[0-9]+)"
+_PATTERN: Final = r"(?:0[xX][0-9a-fA-F*]+|0[bB][01*]+|[0-9]+)"  # `*`: a digit that does not matter
 _CALL: Final = re.compile(rf"({_NAME})\s*\(([^()]*)\)\s*(?:=\s*({_NAME}))?\s*$")
-_MATCH: Final = re.compile(rf"({_NAME})\s*:\s*({_NUMBER}(?:\s*/\s*\d+)?)")
+_MATCH: Final = re.compile(rf"({_NAME})\s*:\s*({_PATTERN}(?:\s*/\s*[0-9]+)?)")
 _ARG: Final = re.compile(rf"\s*({_NAME})\s*:\s*({_NUMBER})\s*$")
 _ADD: Final = re.compile(rf"({_NAME})\s+(?:(\d+)\s+)?(.*)$", re.DOTALL)
 _CHECK: Final = re.compile(
@@ -147,7 +148,13 @@ def parse_stf(text: str) -> list[Statement]:
 
 
 def number(text: str) -> int:
-    """A number as STF files write it."""
+    """A number as STF files write it.
+
+    Raises:
+        ValueError: it is none.
+    """
+    if not re.fullmatch(_NUMBER, text):
+        raise ValueError(text)
     return int(text, 0) if text[:2].lower() in ("0x", "0b") else int(text)
 
 
