@@ -131,6 +131,18 @@ def test_packet_that_the_core_fails_on_does_not_stop_the_switch(
     ]
 
 
+def test_functions_that_fail_do_not_stop_the_switch(pairs: list[PairPort]) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault")
+
+    core = Patch(lambda port: [510, port ^ 1])
+    with PortSwitch(core, dict(enumerate(pairs)), receivers={510: fail}, after_burst=fail) as switch:
+        for _ in range(2):
+            pairs[0].peer.send(FRAME)
+            assert pairs[1].peer.recv(100) == FRAME
+        wait_until(lambda: switch.statistics()["failed"] >= 4, "failures are not counted")
+
+
 def test_port_whose_other_end_goes_leaves_the_thread_at_rest(pairs: list[PairPort]) -> None:
     with PortSwitch(Patch(), dict(enumerate(pairs))) as switch:
         pairs[0].peer.close()

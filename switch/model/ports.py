@@ -120,7 +120,7 @@ class PortSwitch:
         """Counters of each port, as `port3_packets_in`, and of the switch.
 
         `no_port`: packets to ports that are not there; `no_program`: that came before there was a core;
-        `failed`: that the core gave up.
+        `failed`: that the core, or a function given at the start, gave up.
         """
         return self.call(self._statistics)
 
@@ -174,7 +174,15 @@ class PortSwitch:
                 processed = True
                 self._process(number, frame)
         if processed and self._after_burst is not None:
-            self._after_burst()
+            self._guarded(self._after_burst)
+
+    def _guarded(self, function: Callable[[], object]) -> None:
+        """Calls what is not ours: one failure must not stop the switch."""
+        try:
+            function()
+        except Exception:
+            self._failed += 1
+            _log.exception("what was to be told of packets failed")
 
     def _process(self, number: int, frame: bytes) -> None:
         switch = self._switch
@@ -196,7 +204,8 @@ class PortSwitch:
         if port is not None:
             port.send(packet)
         elif number in self._receivers:
-            self._receivers[number](packet)
+            receiver = self._receivers[number]
+            self._guarded(lambda: receiver(packet))
         else:
             self._no_port += 1
 
