@@ -73,6 +73,25 @@ def field_limits(field: Field) -> tuple[int, int]:
     return 0, (1 << field.width) - 1
 
 
+def wrapped(value: Value, width: int, *, signed: bool) -> Value:
+    """The value cut to a width; in two's complement if signed."""
+    mask = (1 << width) - 1
+    if not signed:
+        if value.within(0, mask):
+            return value
+        known = value.constant
+        return constant(known & mask) if known is not None else Value(f"({value.code} & {mask:#x})", 0, mask)
+    half = 1 << (width - 1)
+    if value.within(-half, half - 1):
+        return value
+    known = value.constant
+    if known is not None:
+        return constant(((known + half) & mask) - half)
+    if value.within(0, mask):
+        return Value(f"(({value.code} ^ {half:#x}) - {half:#x})", -half, half - 1)
+    return Value(f"(({value.code} + {half:#x} & {mask:#x}) - {half:#x})", -half, half - 1)
+
+
 class Names:
     """The names of variables of one program: the same in all its generated functions."""
 
@@ -179,3 +198,13 @@ class Frame:
         if header.type.varbit is not None:
             found.append(self.length(header.name))
         return found
+
+
+def saturated(frame: Frame, value: Value, width: int, *, signed: bool) -> Value:
+    """The value, or the nearest that fits the width."""
+    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
+    if value.within(low, high):
+        return value
+    name = frame.temporary()
+    code = f"({high} if ({name} := {value.code}) > {high} else {low} if {name} < {low} else {name})"
+    return Value(code, low, high)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from switch.model.emit_actions import emit_action
-from switch.model.emit_base import Frame, TooDeepError, Value, constant
+from switch.model.emit_base import Frame, TooDeepError, Value, constant, wrapped
 from switch.model.emit_calculations import CalculationEmitter
-from switch.model.emit_expressions import ExpressionEmitter, wrapped
+from switch.model.emit_expressions import ExpressionEmitter
 from switch.model.emit_statements import StatementEmitter
 from switch.model.load_pipeline import successors
 from switch.model.program import Action, Pipeline, Table

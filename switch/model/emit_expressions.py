@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switch.model.emit_base import Frame, Value, constant, field_limits
+from switch.model.emit_base import Frame, Value, constant, field_limits, saturated, wrapped
 from switch.model.program import (
     Bool,
     Const,
@@ -344,32 +344,3 @@ _ARITHMETIC = {
     "size_stack": "_count",
     "access_field": "_access_field",
 }
-
-
-def wrapped(value: Value, width: int, *, signed: bool) -> Value:
-    """The value cut to a width; in two's complement if signed."""
-    mask = (1 << width) - 1
-    if not signed:
-        if value.within(0, mask):
-            return value
-        known = value.constant
-        return constant(known & mask) if known is not None else Value(f"({value.code} & {mask:#x})", 0, mask)
-    half = 1 << (width - 1)
-    if value.within(-half, half - 1):
-        return value
-    known = value.constant
-    if known is not None:
-        return constant(((known + half) & mask) - half)
-    if value.within(0, mask):
-        return Value(f"(({value.code} ^ {half:#x}) - {half:#x})", -half, half - 1)
-    return Value(f"(({value.code} + {half:#x} & {mask:#x}) - {half:#x})", -half, half - 1)
-
-
-def saturated(frame: Frame, value: Value, width: int, *, signed: bool) -> Value:
-    """The value, or the nearest that fits the width."""
-    low, high = (-(1 << (width - 1)), (1 << (width - 1)) - 1) if signed else (0, (1 << width) - 1)
-    if value.within(low, high):
-        return value
-    name = frame.temporary()
-    code = f"({high} if ({name} := {value.code}) > {high} else {low} if {name} < {low} else {name})"
-    return Value(code, low, high)

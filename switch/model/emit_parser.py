@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from switch.model.emit_base import MAX_DEPTH, Frame, Value
+from switch.model.emit_base import MAX_DEPTH, Frame, Value, wrapped
 from switch.model.emit_bytes import unpack, unpack_varbit
-from switch.model.emit_expressions import wrapped
 from switch.model.emit_statements import StatementEmitter
 from switch.model.program import (
     FieldRef,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from switch.model.errors import ProgramError, UnsupportedError
@@ -117,3 +117,22 @@ class Node:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) < 60 else text[:57] + "..."
+
+
+def named(nodes: Iterable[Node], build: Callable[[Node], T]) -> dict[str, T]:
+    """The objects of a list by name, each name once."""
+    found: dict[str, T] = {}
+    for node in nodes:
+        name = node.text("name")
+        if name in found:
+            node.fail(f"the name {name!r} is there twice")
+        found[name] = build(node)
+    return found
+
+
+def looked_up(node: Node, key: str, names: Mapping[str, T]) -> T:
+    """What the name under `key` stands for."""
+    name = node.text(key)
+    if name not in names:
+        node[key].fail(f"there is no {name!r}")
+    return names[name]

@@ -6,13 +6,13 @@ The format is BMv2's (docs/JSON_format.md of its sources), major version 2.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
 from types import MappingProxyType
 from typing import TypeVar
 
 from switch.model.errors import ProgramError
-from switch.model.json_reader import Node
+from switch.model.json_reader import Node, looked_up, named
 from switch.model.load_expressions import ExpressionLoader, Scope, member
+from switch.model.load_headers import load_headers
 from switch.model.load_parser import load_parser
 from switch.model.load_pipeline import load_pipeline, load_profiles
 from switch.model.program import (
@@ -24,18 +24,12 @@ from switch.model.program import (
     Counter,
     Deparser,
     Expr,
-    Field,
     FieldList,
     FieldRef,
-    Header,
-    HeaderType,
     Meter,
     Payload,
     Program,
     Register,
-    Stack,
-    Union,
-    UnionStack,
     ValueSet,
 )
 
@@ -85,17 +79,6 @@ def load_program(text: bytes) -> Program:
         raise ProgramError("expressions in the file are nested too deeply") from None
 
 
-def _named(nodes: Iterable[Node], build: Callable[[Node], T]) -> dict[str, T]:
-    """The objects of a list by name, each name once."""
-    found: dict[str, T] = {}
-    for node in nodes:
-        name = node.text("name")
-        if name in found:
-            node.fail(f"the name {name!r} is there twice")
-        found[name] = build(node)
-    return found
-
-
 def _version(root: Node) -> tuple[int, int]:
     if not isinstance(root.value, dict) or not root.has("__meta__"):
         raise ProgramError("not the JSON that p4c-bm2-ss writes: '__meta__' is missing")
@@ -109,21 +92,8 @@ def _version(root: Node) -> tuple[int, int]:
 def _program(root: Node) -> Program:
     version = _version(root)
     _check_architecture(root)
-    types = _named(root.items("header_types"), _header_type)
-    by_id: dict[int, Header] = {}
-
-    def header(node: Node) -> Header:
-        found = Header(node.text("name"), _lookup(node, "header_type", types), node.flag("metadata"))
-        if not found.metadata and found.type.fixed_bits % 8:
-            node.fail(f"a header of {found.type.fixed_bits} bits does not end at a byte")
-        number = node.number("id")
-        if number in by_id:
-            node.fail(f"the id {number} is there twice")
-        by_id[number] = found
-        return found
-
-    headers = _named(root.items("headers"), header)
-    scope = _compound(root, types, headers, by_id)
+    scope, types = load_headers(root)
+    headers = scope.headers
     aliases = {each[0].as_(str): scope.field(each[1]) for each in root.items("field_aliases", needed=False)}
     for name in _NEEDED:
         if not _has_standard(scope, aliases, name):
@@ -131,7 +101,7 @@ def _program(root: Node) -> Program:
     errors = {each[0].as_(str): each[1].within(0, 1 << 31) for each in root.items("errors", needed=False)}
     for name in CORE_ERRORS:
         errors.setdefault(name, max(errors.values(), default=-1) + 1)
-    enums = _named(
+    enums = named(
         root.items("enums", needed=False),
         lambda node: {each[0].as_(str): each[1].as_(int) for each in node.items("entries")},
     )
@@ -139,7 +109,7 @@ def _program(root: Node) -> Program:
     if extern is not None:
         extern.unsupported(f"extern {extern.text('type')!r}")
 
-    value_sets = _named(
+    value_sets = named(
         root.items("parse_vsets", needed=False),
         lambda node: ValueSet(
             node.text("name"),
@@ -147,10 +117,10 @@ def _program(root: Node) -> Program:
             node.number("max_size") if node.has("max_size") else 1024,
         ),
     )
-    registers = _named(root.items("register_arrays"), _register)
-    counters = _named(root.items("counter_arrays"), _counter)
-    meters = _named(root.items("meter_arrays"), lambda node: _meter(node, scope))
-    calculations = _named(root.items("calculations"), lambda node: _calculation(node, scope))
+    registers = named(root.items("register_arrays"), _register)
+    counters = named(root.items("counter_arrays"), _counter)
+    meters = named(root.items("meter_arrays"), lambda node: _meter(node, scope))
+    calculations = named(root.items("calculations"), lambda node: _calculation(node, scope))
     scope.objects.update(
         register=set(registers),
         counter={name for name, each in counters.items() if each.table is None},
@@ -217,87 +187,6 @@ def _has_standard(scope: Scope, aliases: dict[str, FieldRef], name: str) -> bool
     return header is not None and header.type.index(name) is not None
 
 
-def _lookup(node: Node, key: str, names: dict[str, T]) -> T:
-    name = node.text(key)
-    if name not in names:
-        node[key].fail(f"there is no {name!r}")
-    return names[name]
-
-
-def _header_type(node: Node) -> HeaderType:
-    fields: list[Field] = []
-    longest = node.number("max_length") if node.has("max_length") else 0
-    if node.has("length_exp"):
-        node.unsupported("a header type that computes its own length (length_exp, from P4_14)")
-    for each in node.items("fields"):
-        values = each.as_(list)
-        name = each[0].as_(str)
-        if any(name == other.name for other in fields):
-            each.fail(f"the field {name!r} is there twice")
-        signed = len(values) > 2 and bool(values[2])
-        saturating = len(values) > 3 and bool(values[3])
-        if values[1:2] == ["*"]:
-            if any(other.varbit for other in fields):
-                each.fail("a header has at most one varbit field")
-            fields.append(Field(name, 0, signed, True))
-        else:
-            fields.append(Field(name, each[1].width(), signed, False, saturating))
-    bits = sum(each.width for each in fields)
-    return HeaderType(
-        node.text("name"),
-        tuple(
-            Field(each.name, max(0, longest * 8 - bits), each.signed, True) if each.varbit else each for each in fields
-        ),
-        longest,
-    )
-
-
-def _compound(root: Node, types: dict[str, HeaderType], headers: dict[str, Header], by_id: dict[int, Header]) -> Scope:
-    """Stacks, unions and stacks of unions, which refer to headers by number."""
-
-    def elements(node: Node, key: str, numbers: dict[int, T]) -> list[T]:
-        found = []
-        for each in node.items(key):
-            if each.as_(int) not in numbers:
-                each.fail(f"there is nothing with id {each.value}")
-            found.append(numbers[each.value])
-        if not found:
-            node.fail(f"{key} is empty")
-        return found
-
-    def stack(node: Node) -> Stack:
-        kind = _lookup(node, "header_type", types)
-        found = elements(node, "header_ids", by_id)
-        if any(each.type is not kind for each in found):
-            node.fail("elements of a stack must be of its type")
-        return Stack(node.text("name"), kind, tuple(each.name for each in found))
-
-    stacks = _named(root.items("header_stacks"), stack)
-    union_types = _named(
-        root.items("header_union_types", needed=False),
-        lambda node: tuple(each.pair() for each in node.items("headers")),
-    )
-    unions_by_id: dict[int, Union] = {}
-
-    def union(node: Node) -> Union:
-        members = _lookup(node, "union_type", union_types)
-        found = elements(node, "header_ids", by_id)
-        if [each.type.name for each in found] != [kind for _, kind in members]:
-            node.fail("members of a union must be of its type")
-        made = Union(node.text("name"), tuple(name for name, _ in members), tuple(each.name for each in found))
-        unions_by_id[node.number("id")] = made
-        return made
-
-    unions = _named(root.items("header_unions", needed=False), union)
-    union_stacks = _named(
-        root.items("header_union_stacks", needed=False),
-        lambda node: UnionStack(
-            node.text("name"), tuple(each.name for each in elements(node, "header_union_ids", unions_by_id))
-        ),
-    )
-    return Scope(headers, stacks, unions, union_stacks)
-
-
 def _register(node: Node) -> Register:
     return Register(node.text("name"), node.number("size"), node["bitwidth"].width(), node.source())
 
@@ -343,7 +232,7 @@ def _checksum(
 ) -> Checksum:
     if node.text("type") != "generic":
         node.unsupported(f"a checksum of type {node.text('type')!r}")
-    _lookup(node, "calculation", calculations)
+    looked_up(node, "calculation", calculations)
     condition = expressions.condition(node["if_cond"]) if node.has("if_cond") else None
     return Checksum(
         node.text("name"),

@@ -12,6 +12,57 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from switch.model.controls import (
+    Action as Action,
+)
+from switch.model.controls import (
+    ActionCall as ActionCall,
+)
+from switch.model.controls import (
+    ActionParam as ActionParam,
+)
+from switch.model.controls import (
+    Conditional as Conditional,
+)
+from switch.model.controls import (
+    ConstEntry as ConstEntry,
+)
+from switch.model.controls import (
+    ConstMatch as ConstMatch,
+)
+from switch.model.controls import (
+    DefaultEntry as DefaultEntry,
+)
+from switch.model.controls import (
+    Deparser as Deparser,
+)
+from switch.model.controls import (
+    Key as Key,
+)
+from switch.model.controls import (
+    Parser as Parser,
+)
+from switch.model.controls import (
+    ParserOp as ParserOp,
+)
+from switch.model.controls import (
+    ParserState as ParserState,
+)
+from switch.model.controls import (
+    Pipeline as Pipeline,
+)
+from switch.model.controls import (
+    Profile as Profile,
+)
+from switch.model.controls import (
+    Table as Table,
+)
+from switch.model.controls import (
+    Transition as Transition,
+)
+from switch.model.controls import (
+    ValueSet as ValueSet,
+)
 from switch.model.expressions import (
     NOWHERE as NOWHERE,
 )
@@ -142,93 +193,6 @@ class UnionStack:
 
 
 @dataclass(frozen=True, slots=True)
-class ActionParam:
-    """A parameter that the control plane gives; width in bits."""
-
-    name: str
-    width: int
-
-
-@dataclass(frozen=True, slots=True)
-class Action:
-    """An action. p4c writes some more than once under one name: `id` tells them apart."""
-
-    name: str
-    id: int
-    params: tuple[ActionParam, ...]
-    body: tuple[Primitive, ...]
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class ParserOp:
-    """A statement of a parser state.
-
-    Attributes:
-        op: extract, extract_vl, set, verify, advance, or the name of a primitive.
-        args: extract: (Ref,), or a Ref and a member's name as Text for union stacks; extract_vl: its length besides;
-            set: target and value; verify: condition and error; advance: bits; else those of the primitive.
-    """
-
-    op: str
-    args: tuple[Expr, ...]
-    source: Source = NOWHERE
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One case of a select.
-
-    Attributes:
-        values: a value for each key field; None: the default; a name: a value set.
-        masks: a mask for each key field, or None: all bits.
-        next: a state, or None: accept.
-    """
-
-    values: tuple[int, ...] | str | None
-    masks: tuple[int, ...] | None
-    next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class ParserState:
-    """A parser state. Widths of `keys` in bits."""
-
-    name: str
-    ops: tuple[ParserOp, ...]
-    keys: tuple[FieldRef | StackField | UnionStackField | Lookahead, ...]
-    key_widths: tuple[int, ...]
-    transitions: tuple[Transition, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Parser:
-    """A parser; `start` None: it does nothing."""
-
-    name: str
-    start: str | None
-    states: Mapping[str, ParserState]
-
-
-@dataclass(frozen=True, slots=True)
-class ValueSet:
-    """A parser value set; width in bits of all its fields together."""
-
-    name: str
-    width: int
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deparser:
-    """Headers to emit, in order, after running primitives."""
-
-    name: str
-    order: tuple[str, ...]
-    body: tuple[Primitive, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Calculation:
     """A hash or checksum over fields, headers, constants and the payload."""
 
@@ -282,130 +246,6 @@ class Meter:
     table: str | None
     result: FieldRef | None
     source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A key field of a table.
-
-    Attributes:
-        name: as p4info has it.
-        kind: exact, lpm, ternary, range or valid. p4c writes optional keys as ternary.
-        target: the field; a header's `$valid$` for kind valid.
-        width: bits.
-        mask: the key's bits that count, or None: all.
-    """
-
-    name: str
-    kind: Literal["exact", "lpm", "ternary", "range", "valid"]
-    target: FieldRef
-    width: int
-    mask: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class ConstMatch:
-    """How a const entry matches a field: `value`, with lpm `prefix`, with ternary `mask`, with range to `high`."""
-
-    kind: str
-    value: int
-    mask: int = 0
-    prefix: int = 0
-    high: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ConstEntry:
-    """An entry of the program. `action`: position in the table's actions; SMALLER priority wins, as in BMv2."""
-
-    matches: tuple[ConstMatch, ...]
-    action: int
-    args: tuple[int, ...]
-    priority: int
-
-
-@dataclass(frozen=True, slots=True)
-class DefaultEntry:
-    """The default action of the program. `action` is a position in the table's actions."""
-
-    action: int
-    args: tuple[int, ...]
-    const_action: bool
-    const_entry: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """A table.
-
-    Attributes:
-        kind: simple, indirect (action profile) or indirect_ws (profile with selector).
-        next_action: the node after each of `actions`; None: the end.
-        next_hit, next_miss: instead, if `by_hit`.
-        next_default: the node after a miss without a default action.
-        entries_const: the control plane may not touch the entries.
-    """
-
-    name: str
-    kind: Literal["simple", "indirect", "indirect_ws"]
-    match: str
-    keys: tuple[Key, ...]
-    actions: tuple[Action, ...]
-    size: int
-    counters: bool
-    timeouts: bool
-    meter: str | None
-    profile: str | None
-    default: DefaultEntry | None
-    entries: tuple[ConstEntry, ...]
-    entries_const: bool
-    by_hit: bool
-    next_action: tuple[str | None, ...]
-    next_hit: str | None
-    next_miss: str | None
-    next_default: str | None
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class Conditional:
-    """An if of a control."""
-
-    name: str
-    condition: Expr
-    next_true: str | None
-    next_false: str | None
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class ActionCall:
-    """An action that is called without a table."""
-
-    name: str
-    action: Action
-    next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """An action profile; a selector has `algorithm` and `inputs`."""
-
-    name: str
-    size: int
-    algorithm: str | None
-    inputs: tuple[FieldRef, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Ingress or egress; `start` and every `next` name a table, a conditional or an action call."""
-
-    name: str
-    start: str | None
-    tables: Mapping[str, Table]
-    conditionals: Mapping[str, Conditional]
-    calls: Mapping[str, ActionCall]
 
 
 @dataclass(frozen=True, slots=True)
