@@ -8,7 +8,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -27,15 +27,19 @@ class RankProcess(Child):
     Args:
         scenario: name of a function of this file.
         switch: control address.
+        prefix: see `Child`.
     """
 
-    def __init__(self, scenario: str, switch: str, *, job: str, rank: int, world_size: int) -> None:
+    def __init__(
+        self, scenario: str, switch: str, *, job: str, rank: int, world_size: int, prefix: Sequence[str] = ()
+    ) -> None:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         super().__init__(
             "tests.rank_process",
             [scenario, switch, job, str(rank), str(world_size)],
             name=f"rank {rank}",
             on_line=self._lines.put,
+            prefix=prefix,
         )
 
     def expect(self, line: str) -> None:

@@ -54,6 +54,7 @@ class Child:
         name: what messages call it.
         on_line: called from a thread with each line of the child's standard output, and with None at the end.
         environment: variables added to this process's environment.
+        prefix: a command that executes the rest of its command line in its place, such as `ip netns exec NAME`.
     """
 
     def __init__(
@@ -64,13 +65,14 @@ class Child:
         name: str,
         on_line: Callable[[str | None], None],
         environment: Mapping[str, str] | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         self.name = name
         self._on_line = on_line
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
         # A session of its own keeps a Ctrl-C at the terminal from reaching the child behind its parent's back.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "wiresum.processes", str(os.getpid()), module, *args],
+            [*prefix, sys.executable, "-m", "wiresum.processes", str(os.getpid()), module, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,

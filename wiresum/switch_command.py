@@ -1,10 +1,7 @@
 """`wiresum switch`: serves the software switch until it is told to stop."""
 
 import argparse
-import ipaddress
-import os
 import select
-import signal
 import sys
 import time
 from typing import Any
@@ -13,6 +10,7 @@ from protocol.constants import CONTROL_PORT, DATA_PORT
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from switch.server import DEFAULT_TOTAL_SLOTS, SoftwareSwitch
+from wiresum.serving import ipv4, port, say, slots, stop_signals
 
 _REFRESH_SECONDS = 0.5
 _HEALTH_SECONDS = 1.0
@@ -21,13 +19,13 @@ _HEALTH_SECONDS = 1.0
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the front end's parser."""
     parser = subparsers.add_parser("switch", help="run a software switch", description=__doc__)
-    parser.add_argument("--bind", default="127.0.0.1", type=_ipv4, help="address to serve (default: %(default)s)")
-    parser.add_argument("--port", default=DATA_PORT, type=_port, help="UDP data port, 0: any (default: %(default)s)")
+    parser.add_argument("--bind", default="127.0.0.1", type=ipv4, help="address to serve (default: %(default)s)")
+    parser.add_argument("--port", default=DATA_PORT, type=port, help="UDP data port, 0: any (default: %(default)s)")
     parser.add_argument(
-        "--control-port", default=CONTROL_PORT, type=_port, help="TCP control port, 0: any (default: %(default)s)"
+        "--control-port", default=CONTROL_PORT, type=port, help="TCP control port, 0: any (default: %(default)s)"
     )
     parser.add_argument(
-        "--slots", default=DEFAULT_TOTAL_SLOTS, type=_slots, help="slots of 256 values in all (default: %(default)s)"
+        "--slots", default=DEFAULT_TOTAL_SLOTS, type=slots, help="slots of 256 values in all (default: %(default)s)"
     )
     for name, what in (("in", "what workers send"), ("out", "what they are sent")):
         parser.add_argument(
@@ -44,12 +42,9 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until SIGINT or SIGTERM."""
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    previous = signal.set_wakeup_fd(writer)
-    try:
-        with SoftwareSwitch(
+    with (
+        stop_signals() as (reader, _),
+        SoftwareSwitch(
             bind=args.bind,
             port=args.port,
             control_port=args.control_port,
@@ -58,36 +53,20 @@ def run(args: argparse.Namespace) -> int:
             faults_out=args.faults_out,
             seed=args.seed,
             offload=not args.no_offload,
-        ) as switch:
-            control, data = switch.control_address, switch.data_address
-            _say(f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}")
-            if not switch.offload and not args.no_offload:
-                sys.stderr.write("this kernel has no UDP segmentation or receive offload: slower, otherwise the same\n")
-            if args.watch:
-                _watch(switch, reader)
-            else:
-                while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
-                    pass
-            if not switch.alive:
-                raise WiresumError("the data plane has stopped; see the traceback above")
-    finally:
-        signal.set_wakeup_fd(previous)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        os.close(reader)
-        os.close(writer)
+        ) as switch,
+    ):
+        control, data = switch.control_address, switch.data_address
+        say(f"wiresum switch ready: control {control[0]}:{control[1]} data {data[0]}:{data[1]}")
+        if not switch.offload and not args.no_offload:
+            sys.stderr.write("this kernel has no UDP segmentation or receive offload: slower, otherwise the same\n")
+        if args.watch:
+            _watch(switch, reader)
+        else:
+            while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
+                pass
+        if not switch.alive:
+            raise WiresumError("the data plane has stopped; see the traceback above")
     return 0
-
-
-def _say(line: str) -> None:
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read this has gone, but the jobs have not.
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def _watch(switch: SoftwareSwitch, stop: int) -> None:
@@ -100,32 +79,13 @@ def _watch(switch: SoftwareSwitch, stop: int) -> None:
     counters = LiveCounters()
     if not console.is_terminal:
         while switch.alive and not select.select([stop], [], [], _HEALTH_SECONDS)[0]:
-            _say(counters.line(switch.jobs(), switch.statistics(), time.monotonic()))
+            say(counters.line(switch.jobs(), switch.statistics(), time.monotonic()))
         return
     with Live(console=console, auto_refresh=False, transient=False) as live:
         while switch.alive:
             live.update(counters.table(switch.jobs(), switch.statistics(), time.monotonic()), refresh=True)
             if select.select([stop], [], [], _REFRESH_SECONDS)[0]:
                 return
-
-
-def _ipv4(text: str) -> str:
-    try:
-        return str(ipaddress.IPv4Address("127.0.0.1" if text == "localhost" else text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an IPv4 address") from None
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
-
-
-def _slots(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots above 0")
-    return int(text)
 
 
 def _faults(text: str) -> FaultRates:

@@ -1,0 +1,190 @@
+"""A rack on a P4 switch: workers in namespaces of their own, the target, and its controller, behind veth links.
+
+    with p4_rack("bmv2", workers=3) as rack:
+        RankProcess("sum_for_ever", rank.switch, ..., prefix=rack.enter(0))
+
+Every worker is at a port of the switch, and so is the controller, whose control service the workers reach through the
+switch. The controller reaches the target's P4Runtime server by a link of its own. Needs root.
+"""
+
+import os
+import queue
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from typing import Final
+
+from switch.controller.program_files import find
+from tests.veths import MISSING, ip
+from wiresum.processes import Child, describe_exit
+
+ADDRESS: Final = "10.77.0.254"  # of the switch
+_CONTROLLER: Final = "10.77.0.253"
+_TARGET: Final = "10.78.0.1"  # where the controller finds the P4Runtime server
+_GRPC_PORT: Final = 9559
+_CPU_PORT: Final = 510
+_READY_SECONDS: Final = 60.0
+_OFFLOADS: Final = "tx off rx off sg off gso off gro off tso off".split()
+_racks = count()
+
+
+def why_not(kind: str) -> str:
+    """Why there can be no such rack here; empty if there can."""
+    if MISSING:
+        return MISSING
+    if shutil.which("ethtool") is None:
+        return "needs ethtool"
+    if kind == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        return "needs BMv2's simple_switch_grpc on PATH"
+    return ""
+
+
+class P4Rack:
+    """What `p4_rack` has set up.
+
+    Attributes:
+        switch: address of the control service, as workers see it.
+        target: "host:port" of the P4Runtime server, as it is seen from the namespace `management`.
+        hosts: namespace of each worker.
+        processes: the target and the controller.
+    """
+
+    def __init__(self, prefix: str, workers: int) -> None:
+        self.switch = f"{_CONTROLLER}:50099"
+        self.target = f"{_TARGET}:{_GRPC_PORT}"
+        self.hosts = tuple(f"{prefix}w{i}" for i in range(workers))
+        self.switch_namespace, self.management = f"{prefix}s", f"{prefix}c"
+        self.target_process: TargetProcess
+        self.controller: ControllerProcess
+
+    def enter(self, host: int) -> list[str]:
+        """A command line's beginning that runs the rest at a worker."""
+        return enter(self.hosts[host])
+
+    def address(self, host: int) -> str:
+        """Of a worker."""
+        return f"10.77.0.{host + 1}"
+
+
+def enter(namespace: str) -> list[str]:
+    """A command line's beginning that runs the rest in a namespace."""
+    return ["ip", "netns", "exec", namespace]
+
+
+class ControllerProcess(Child):
+    """`wiresum controller` that is ready."""
+
+    def __init__(self, args: Sequence[str], prefix: Sequence[str]) -> None:
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        super().__init__("wiresum", ["controller", *args], name="the controller", on_line=lines.put, prefix=prefix)
+        try:
+            line = lines.get(timeout=_READY_SECONDS)
+        except queue.Empty:
+            raise self.failure("did not get ready in time") from None
+        if line is None:
+            raise self.failure(f"{describe_exit(self._process.wait())} before it was ready")
+        assert line.startswith("wiresum controller ready: "), line
+
+
+class TargetProcess:
+    """BMv2 or our model, running in a namespace; it says nothing until it is stopped."""
+
+    def __init__(self, command: Sequence[str], prefix: Sequence[str]) -> None:
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
+        # The kernel ends it with the thread that starts it, even if that is killed.
+        self._process = subprocess.Popen(
+            [*prefix, "setpriv", "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def kill(self) -> str:
+        """Ends it at once; returns the end of what it said."""
+        if self._output.closed:
+            return ""
+        self._process.kill()
+        self._process.wait()
+        size = os.fstat(self._output.fileno()).st_size
+        said = os.pread(self._output.fileno(), 4000, max(0, size - 4000)).decode(errors="replace")
+        self._output.close()
+        return said
+
+
+def _target_command(kind: str, values: int, interfaces: Sequence[str], device_id: int) -> list[str]:
+    ports = [word for number, name in enumerate(interfaces) for word in ("-i", f"{number}@{name}")]
+    if kind == "bmv2":
+        own = ["--device-id", str(device_id), "--log-level", "error", "--thrift-port", str(20000 + device_id % 20000)]
+        there = ["--", "--grpc-server-addr", f"0.0.0.0:{_GRPC_PORT}", "--cpu-port", str(_CPU_PORT)]
+        return ["simple_switch_grpc", "--no-p4", *own, *ports, *there]
+    options = ["--device-id", str(device_id), "--grpc-addr", f"0.0.0.0:{_GRPC_PORT}", "--cpu-port", str(_CPU_PORT)]
+    return [sys.executable, "-m", "wiresum", "p4switch", "--no-p4", *ports, *options]
+
+
+def _namespaces(rack: P4Rack, undo: ExitStack) -> list[str]:
+    """Makes namespaces and links; returns the interfaces of the switch's ports."""
+    for name in (rack.switch_namespace, rack.management, *rack.hosts):
+        undo.callback(subprocess.run, ["ip", "netns", "delete", name], capture_output=True)
+        ip("netns", "add", name)
+        ip("-n", name, "link", "set", "lo", "up")
+        quiet = "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"
+        subprocess.run([*enter(name), "sysctl", "-qw", *quiet], check=True, capture_output=True)
+    ports = []
+    addresses = [*(rack.address(i) for i in range(len(rack.hosts))), _CONTROLLER]
+    for number, (name, address) in enumerate(zip((*rack.hosts, rack.management), addresses, strict=True)):
+        ports.append(f"port{number}")
+        _link(rack.switch_namespace, ports[-1], name, "eth0")
+        ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+    _link(rack.switch_namespace, "manage", rack.management, "manage")
+    ip("-n", rack.switch_namespace, "address", "add", f"{_TARGET}/24", "dev", "manage")
+    ip("-n", rack.management, "address", "add", "10.78.0.2/24", "dev", "manage")
+    return ports
+
+
+def _link(one: str, name: str, other: str, other_name: str) -> None:
+    ip("-n", one, "link", "add", name, "type", "veth", "peer", "name", other_name, "netns", other)
+    for namespace, interface in ((one, name), (other, other_name)):
+        subprocess.run([*enter(namespace), "ethtool", "-K", interface, *_OFFLOADS], check=True, capture_output=True)
+        ip("-n", namespace, "link", "set", interface, "up")
+
+
+@contextmanager
+def p4_rack(kind: str, *, workers: int = 2, values: int = 64, controller: Sequence[str] = ()) -> Iterator[P4Rack]:
+    """Sets up a rack, and leaves nothing of it behind.
+
+    Args:
+        kind: of the target, "model" or "bmv2".
+        workers: how many hosts.
+        values: per packet.
+        controller: further options of `wiresum controller`.
+    """
+    assert threading.current_thread() is threading.main_thread(), "processes end with the thread that starts them"
+    number = next(_racks)
+    rack = P4Rack(f"wsp{os.getpid()}n{number}", workers)
+    device_id = os.getpid() * 16 % 2**30 + number  # two BMv2 of one id collide, even across namespaces
+    with ExitStack() as undo:
+        ports = _namespaces(rack, undo)
+        rack.target_process = TargetProcess(
+            _target_command(kind, values, ports, device_id), enter(rack.switch_namespace)
+        )
+        undo.callback(rack.target_process.kill)
+        find(values)
+        options = ["--target", rack.target, "--address", ADDRESS, "--values", str(values), "--bind", _CONTROLLER]
+        options += ["--ports", f"0-{len(ports) - 1}", "--device-id", str(device_id), *controller]
+        try:
+            rack.controller = ControllerProcess(options, enter(rack.management))
+        except BaseException as error:
+            error.add_note(f"the target said:\n{rack.target_process.kill()}")
+            raise
+        undo.callback(rack.controller.stop)
+        yield rack
