@@ -190,7 +190,7 @@ class PipelineEmitter:
             self._dispatch(table, go)
             return
         assert table.default is not None
-        if self.frame.trace:
+        if self.frame.trace and "." in inlined.name:  # the others are p4c's own, for statements outside of actions
             self.frame.w.line(f"tr.action({inlined.name!r}, {table.default.args!r})")
         emit_action(self.frame, inlined, [constant(each) for each in table.default.args])
         self._leave_on_exit([inlined])

@@ -36,6 +36,7 @@ class EgressEmitter(FunctionEmitter):
         frame.use(spec)
         self._egress_events(frame)
         with frame.w.block(f"if {spec} == DROP:"):
+            self.note(frame, "dropped at the end of egress")
             frame.w.line("return None")
         self._checksums(frame, [each for each in self.program.checksums if each.update])
         emitter = StatementEmitter(frame)
@@ -124,9 +125,10 @@ class EgressEmitter(FunctionEmitter):
         names = [*self.live, *(f"g{number}" for number in range(len(self.groups)))]
         lines = ["def egress(X, phv, port, rid, kind, now, ts):"]
         if self.trace:
-            lines.append("    tr = X.trace")
+            lines += ["    tr = X.trace", "    tr.egress(port, rid, kind)"]
         lines.append(f"    {', '.join(names)}{',' if len(names) == 1 else ''} = phv")
-        lines += self._zeros(frame, skip=self.live)
+        given = [self._std(name) for name in EGRESS_GIVEN]
+        lines += self._zeros(frame, skip=[*self.live, *(each for each in given if each is not None)])
         for name, code in EGRESS_GIVEN.items():
             variable = self._std(name)
             if variable is not None and variable in frame.used:

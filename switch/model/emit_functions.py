@@ -72,6 +72,11 @@ class FunctionEmitter:
         frame.tracks_length = self.tracks_length
         return frame
 
+    def note(self, frame: Frame, words: str) -> None:
+        """Writes a note for the trace, if there is one."""
+        if self.trace:
+            frame.w.line(f"tr.note({words!r})")
+
     def _std(self, name: str) -> str | None:
         """The variable of a field that simple_switch knows, if the program has it."""
         ref = self.program.standard(name)

@@ -33,10 +33,16 @@ class IngressEmitter(FunctionEmitter):
         frame.use(spec)
         if group in frame.used:
             with w.block(f"if {spec} == DROP and not {group}:"):
+                self.note(frame, "dropped at the end of ingress")
                 w.line("return None")
+            if self.trace:
+                w.line(f"tr.decided({group}, {spec})")
         else:
             with w.block(f"if {spec} == DROP:"):
+                self.note(frame, "dropped at the end of ingress")
                 w.line("return None")
+            if self.trace:
+                w.line(f"tr.decided(0, {spec})")
         self._plan(frame)
         w.line(f"return {group if group in frame.used else 0}, {spec}, {self._live_tuple(frame)}")
         head = ["def ingress(X, pkt, port, kind, now, ts, keep):", "    size = len(pkt)"]
@@ -78,6 +84,7 @@ class IngressEmitter(FunctionEmitter):
             with w.block(f"if {frame.use('resubmit')}:"):
                 self._keep(frame, "resubmit")
                 w.line("X.again.append((pkt, 6, kept, port))")
+                self.note(frame, "resubmitted")
                 w.line("return False")
 
     def _digests(self, frame: Frame) -> None:

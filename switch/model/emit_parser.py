@@ -110,7 +110,8 @@ class ParserEmitter:
         self._fail(str(self.program.errors[name]))
 
     def _need(self, size: str) -> None:
-        with self.w.block(f"if size < {self.place} + {size}:"):
+        end = str(self.offset + int(size)) if size.isdigit() and not self.moving else f"{self.place} + {size}"
+        with self.w.block(f"if size < {end}:"):
             self._fail_with("PacketTooShort")
 
     def _move_to_variable(self) -> None:

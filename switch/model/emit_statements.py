@@ -10,6 +10,7 @@ from switch.model.emit_calculations import CalculationEmitter
 from switch.model.emit_headers import HeaderEmitter
 from switch.model.program import (
     Expr,
+    FieldRef,
     Op,
     Primitive,
     Ref,
@@ -48,9 +49,13 @@ class StatementEmitter(HeaderEmitter):
         op, args = statement.op, statement.args
         if op in _TWO_OPERANDS:
             self.assign(args[0], self.number(Op(_TWO_OPERANDS[op], args[1], args[2])))
-            return
-        method: Callable[[Primitive], None] = getattr(self, f"_do_{op.lstrip('_').lower()}")
-        method(statement)
+        else:
+            method: Callable[[Primitive], None] = getattr(self, f"_do_{op.lstrip('_').lower()}")
+            method(statement)
+        if self.frame.trace and statement.source.fragment:
+            target = args[0] if args else None
+            value = f", {self.frame.field(target)}" if isinstance(target, FieldRef) else ""
+            self.w.line(f"tr.statement({statement.source.fragment!r}, {str(statement.source)!r}{value})")
 
     # Registers, counters, meters
 
@@ -155,8 +160,6 @@ class StatementEmitter(HeaderEmitter):
         self.w.line(f"{self.frame.field(ref)} = DROP & {field_limits(self.program.field(ref))[1]}")
         if group := self._standard("intrinsic_metadata.mcast_grp"):
             self.w.line(f"{group} = 0")
-        if self.frame.trace:
-            self.w.line("tr.note('marked to drop')")
 
     def _do_mark_to_drop(self, statement: Primitive) -> None:
         self._drop()

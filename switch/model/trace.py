@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from switch.model.matching import Lpm, Match, Range, Ternary
 from switch.model.program import Program
 
-_KINDS = {4: "recirculated", 6: "resubmitted"}
+_KINDS = {
+    0: "the packet",
+    1: "a clone of ingress",
+    2: "a clone of egress",
+    4: "recirculated",
+    5: "a copy",
+    6: "resubmitted",
+}
 
 
 class Trace:
@@ -49,6 +57,20 @@ class Trace:
         """Parsing failed."""
         self.note(f"parser error {self._errors.get(number, number)}")
 
+    def decided(self, group: int, port: int) -> None:
+        """Ingress is over."""
+        self.note(f"to multicast group {int(group)}" if group else f"to port {int(port)}")
+
+    def egress(self, port: int, rid: int | None, kind: int) -> None:
+        """Egress begins."""
+        copy = "" if rid is None else f", replication id {rid}"
+        self.lines.append(f"egress of {_KINDS.get(kind, 'a packet')} to port {port}{copy}")
+
+    def statement(self, fragment: str, place: str, value: int | None = None) -> None:
+        """A statement was run; `value` is what its target holds now."""
+        result = "" if value is None else f", now {_number(value)}"
+        self.note(f"  {' '.join(fragment.split())}{result} ({place})")
+
     def condition(self, fragment: str, place: str, result: bool) -> None:
         """An if."""
         self.note(f"if ({fragment}) at {place}: {'true' if result else 'false'}")
@@ -56,7 +78,7 @@ class Trace:
     def table(self, table: Any, key: tuple[int, ...], entry: Any) -> None:
         """A table was applied."""
         names = ", ".join(f"{field.name} {_number(value)}" for field, value in zip(table.keys, key, strict=True))
-        found = f"hit {', '.join(map(str, entry.matches))}" if entry.hit else "miss"
+        found = f"hit {', '.join(map(_match, entry.matches))}" if entry.hit else "miss"
         self.note(f"table {table.name}({names}): {found}")
 
     def action(self, name: str, args: tuple[int, ...]) -> None:
@@ -80,6 +102,16 @@ class Trace:
         if data:
             self.note(f"emitted {header}: {_hex(data)}")
         return data
+
+
+def _match(match: Match) -> str:
+    if match is None:
+        return "_"
+    if isinstance(match, Range):
+        return f"{_number(match.low)}..{_number(match.high)}"
+    if isinstance(match, Lpm):
+        return f"{_number(match.value)}/{match.prefix}"
+    return _number(match.value) + (f" &&& {_number(match.mask)}" if isinstance(match, Ternary) else "")
 
 
 def _number(value: int) -> str:
