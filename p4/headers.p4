@@ -58,8 +58,8 @@ header wiresum_t {
 }
 
 header exponents_t {
-    int<8> e0;
-    int<8> e1;
+    bit<8> e0; // two's complement, both; see slots.p4
+    bit<8> e1;
 }
 
 header values_t {

@@ -24,7 +24,7 @@ control Services(inout headers_t hdr, inout metadata_t meta, inout standard_meta
         hdr.ipv4.src = own;
         hdr.ipv4.ttl = 64;
         meta.is_rewritten = true;
-        // The type falls from 8 to 0, so the one's complement sum falls, and the checksum grows, by 0x0800.
+        // The type falls from 8 to 0, so that the one's complement sum falls, and the checksum grows, by 0x0800.
         bit<17> checksum = (bit<17>)hdr.icmp.checksum + 0x0800;
         hdr.icmp.checksum = checksum[15:0] + (bit<16>)checksum[16:16];
         hdr.icmp.type = 0;

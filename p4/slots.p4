@@ -5,8 +5,8 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
     register<bit<32>>(SLOTS) newest; // chunk number of the slot's newest generation
     register<bit<32>>(CELLS) seen;   // a bit for each rank
     register<bit<8>>(CELLS) count;   // how many ranks
-    register<int<8>>(CELLS) e0;
-    register<int<8>>(CELLS) e1;
+    register<bit<8>>(CELLS) e0;
+    register<bit<8>>(CELLS) e1;
     Values() values;
 
     bool is_previous;
@@ -46,14 +46,17 @@ control Slots(inout headers_t hdr, inout metadata_t meta) {
         count.write(meta.cell, stored);
     }
 
+    // Signed numbers compare as unsigned ones do with their sign bits turned: BMv2 reads registers as unsigned.
+#define SIGN 0x80
+
     action update_exponents() {
-        int<8> stored;
+        bit<8> stored;
         e0.read(stored, meta.cell);
-        bool is_larger = meta.is_new || (meta.is_fresh && hdr.exponents.e0 > stored);
+        bool is_larger = meta.is_new || (meta.is_fresh && (hdr.exponents.e0 ^ SIGN) > (stored ^ SIGN));
         hdr.exponents.e0 = is_larger ? hdr.exponents.e0 : stored;
         e0.write(meta.cell, hdr.exponents.e0);
         e1.read(stored, meta.cell);
-        is_larger = meta.is_new || (meta.is_fresh && hdr.exponents.e1 > stored);
+        is_larger = meta.is_new || (meta.is_fresh && (hdr.exponents.e1 ^ SIGN) > (stored ^ SIGN));
         hdr.exponents.e1 = is_larger ? hdr.exponents.e1 : stored;
         e1.write(meta.cell, hdr.exponents.e1);
     }

@@ -1,13 +1,15 @@
 """Settings that all tests share."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.packet_targets import P4Target, Target
     from tests.pytorch_pool import WorkerPool
+    from tests.targets import Targets
 
 # The first call of a kernel compiles it, so the time of one example says nothing.
 settings.register_profile("wiresum", settings(), deadline=None)
@@ -30,3 +32,32 @@ def torch_workers(torch_switch: str) -> "Iterator[WorkerPool]":
 
     with WorkerPool(4, torch_switch) as workers:
         yield workers
+
+
+# Targets of the packet tests: the fast aggregator, and the P4 program on our model and on BMv2, for each packet size.
+SIZES = (32, 64, 256)
+
+
+def _targets(*names: str) -> list[Any]:
+    return [pytest.param((name, size), id=f"{name}-{size}") for name in names for size in SIZES]
+
+
+@pytest.fixture(scope="session")
+def all_targets() -> "Iterator[Targets]":
+    """Makes each target when it is first asked for, and ends them all."""
+    from tests.targets import Targets
+
+    with Targets() as targets:
+        yield targets
+
+
+@pytest.fixture(params=_targets("aggregator", "model", "bmv2"))
+def target(request: pytest.FixtureRequest, all_targets: "Targets") -> "Target":
+    """A switch as new."""
+    return all_targets.fresh(*request.param)
+
+
+@pytest.fixture(params=_targets("model", "bmv2"))
+def p4_target(request: pytest.FixtureRequest, all_targets: "Targets") -> "P4Target":
+    """A switch as new that runs the P4 program."""
+    return all_targets.fresh_p4(*request.param)

@@ -14,9 +14,12 @@ _COMMANDS: Final = {
     "switch": "wiresum.switch_command",
     "demo": "wiresum.demo.command",
     "stats": "wiresum.stats_command",
+    "p4switch": "wiresum.p4switch_command",
+    "controller": "wiresum.controller_command",
+    "p4resources": "wiresum.p4resources_command",
 }
 # What a missing package belongs to, so that the switch alone runs without these.
-_EXTRAS: Final = {"torch": "torch", "sklearn": "demo", "matplotlib": "demo", "scapy": "scapy"}
+_EXTRAS: Final = {"torch": "torch", "sklearn": "demo", "matplotlib": "demo", "scapy": "scapy", "p4": "p4"}
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2

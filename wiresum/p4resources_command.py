@@ -1,13 +1,14 @@
 """`wiresum p4resources`: what a compiled P4 program would need of a Tofino, beside the limits."""
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
-from switch.controller.program_files import SIZES, find
-
+from switch.controller.program_files import find
 from switch.model import resources
 from switch.model.program import Program
 from switch.model.resources import ASSUMPTIONS, Estimate, estimate
+
+SIZES: Final = (32, 64, 256)  # values per packet that the program is compiled for
 
 
 def add_parser(subparsers: Any) -> None:

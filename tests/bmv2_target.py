@@ -1,0 +1,270 @@
+"""The P4 program on BMv2 as a target of the packet tests: simple_switch_grpc in a namespace of its own."""
+
+import secrets
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from switch.controller.client import P4RuntimeClient
+from switch.controller.p4info import P4Info, multicast_group
+from switch.controller.program_files import find
+from tests.packet_targets import (
+    DROPS,
+    EVENTS,
+    PORTS,
+    PROBE_PORT,
+    Frames,
+    Job,
+    Registers,
+    TableRow,
+    clear_packet,
+    cleared_packet,
+    job_rows,
+    number,
+    own_rows,
+    registers_of,
+)
+from tests.veth_ports import VethPorts
+from tests.veth_ports import why_not as why_no_namespaces
+from tests.waiting import wait_until
+
+CPU_PORT = 510
+FLOOD_GROUP = 1
+SECONDS = 10.0  # for a busy machine
+QUIET = 0.3  # seconds in which something that is not to come would have come
+MARKERS = {PROBE_PORT: "02:00:00:00:99:09", PORTS[0]: "02:00:00:00:99:01"}  # senders of end marks, by port
+
+
+def why_not() -> str | None:
+    """Why BMv2 cannot be tested here, or None."""
+    for tool in ("simple_switch_grpc", "simple_switch_CLI"):
+        if shutil.which(tool) is None:
+            return f"{tool} is not on PATH"
+    return why_no_namespaces()
+
+
+class Bmv2Target:
+    """Starts BMv2; `reset` loads the program anew, which leaves nothing of what was."""
+
+    name = "bmv2"
+
+    def __init__(self, values: int) -> None:
+        self.values = values
+        json_file, p4info_file = find(values)
+        self._program = json_file.read_bytes()
+        self._p4info = P4Info(p4info_file.read_text(), name=p4info_file.name)
+        self._packet_ins: list[bytes] = []
+        self._learned: list[tuple[str, int]] = []
+        self._tag = self._mark = 0
+        self._groups: set[int] = set()
+        self._device = secrets.randbelow(2**24) + 1
+        self._ports = VethPorts((*PORTS, PROBE_PORT))
+        self._folder = tempfile.TemporaryDirectory()
+        self._client: P4RuntimeClient | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        folder = Path(self._folder.name)
+        address = f"unix:{folder}/grpc"
+        command = ["ip", "netns", "exec", self._ports.namespace, "simple_switch_grpc", "--no-p4"]
+        for port in (*PORTS, PROBE_PORT):
+            command += ["-i", f"{port}@{self._ports.interface(port)}"]
+        command += ["--device-id", str(self._device), "--notifications-addr", f"ipc://{folder}/notes"]
+        command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
+        with (folder / "log").open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+        wait_until(lambda: (folder / "grpc").exists(), "BMv2 does not listen", within=SECONDS)
+        self._client = P4RuntimeClient(
+            address,
+            self._p4info,
+            device_id=self._device,
+            on_message=self._take,
+            on_failure=lambda failure: None,
+            timeout=SECONDS,
+        )
+
+    @property
+    def _connected(self) -> P4RuntimeClient:
+        assert self._client is not None
+        return self._client
+
+    def close(self) -> None:
+        """Ends the process and removes the namespace."""
+        if self._client is not None:
+            self._client.close()
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(SECONDS)
+        self._ports.close()
+        self._folder.cleanup()
+
+    def _take(self, message: Any) -> None:
+        kind = message.WhichOneof("update")
+        if kind == "packet":
+            fields = self._p4info.read_packet_in(message.packet)
+            header = bytes([fields["reason"]]) + fields["ingress_port"].to_bytes(2, "big")
+            self._packet_ins.append(header + fields["argument"].to_bytes(2, "big") + message.packet.payload)
+        elif kind == "digest":
+            self._connected.acknowledge(message.digest)
+            for item in message.digest.data:
+                mac, port = (member.bitstring for member in item.struct.members)
+                self._learned.append((mac.rjust(6, b"\0").hex(":"), int.from_bytes(port, "big")))
+
+    def reset(self) -> None:
+        # BMv2 keeps multicast groups when a program is loaded, and forgets that it did: a group that is made again has
+        # each copy twice.
+        for group in self._groups:
+            self._connected.delete([multicast_group(group)])
+        self._groups = {FLOOD_GROUP}
+        self._connected.set_pipeline(self._program)
+        self._packet_ins.clear()
+        flood = multicast_group(FLOOD_GROUP, [(port, 0) for port in (*PORTS, PROBE_PORT)])
+        self._connected.insert([flood, self._p4info.digest("learned_t")])
+        self._insert(own_rows())
+        self._insert(
+            TableRow(
+                "WiresumIngress.forwarding.senders",
+                {"hdr.ethernet.src": number(mac), "standard_metadata.ingress_port": port},
+                "WiresumIngress.forwarding.known",
+                {},
+            )
+            for port, mac in MARKERS.items()
+        )
+        self._learned.clear()
+
+    def _insert(self, rows: Any) -> None:
+        self._connected.insert([self._p4info.entry(row.table, row.key, row.action, row.arguments) for row in rows])
+
+    def add_job(self, job: Job) -> None:
+        self._tag = self._tag % 60000 + 1
+        assert self.packet_out(clear_packet(job, self._tag)) == []
+        self._groups.add(job.group)
+        expected = cleared_packet(self._tag)
+        wait_until(lambda: expected in self._packet_ins, "the pool was not cleared", within=SECONDS)
+        self._packet_ins.remove(expected)
+        self._connected.insert([multicast_group(job.group, [(worker.port, worker.member) for worker in job.workers])])
+        self._insert(job_rows(job))
+
+    def send(self, port: int, packet: bytes) -> Frames:
+        self._ports.send(port, packet)
+        return self._until_marked()
+
+    def _until_marked(self) -> Frames:
+        """All that comes out until two frames that were sent behind it have come out of every port."""
+        self._mark += 1
+        marks = {}
+        for port, mac in MARKERS.items():
+            mark = b"\xff" * 6 + bytes.fromhex(mac.replace(":", "")) + b"\x88\xb6" + self._mark.to_bytes(46, "big")
+            self._ports.send(port, mark)
+            marks[port] = mark
+        # BMv2 takes packets from all ports in order, and those of one port leave in order.
+        expected = {(port, marks[PROBE_PORT]) for port in PORTS}
+        expected |= {(port, marks[PORTS[0]]) for port in (*PORTS[1:], PROBE_PORT)}
+        found = self._ports.receive_until(lambda frames: expected <= set(frames), SECONDS)
+        return sorted(frame for frame in found if frame not in expected)
+
+    def packet_out(self, packet: bytes) -> Frames:
+        fields = {
+            "command": packet[0],
+            "argument": int.from_bytes(packet[1:3], "big"),
+            "base": int.from_bytes(packet[3:5], "big"),
+            "slots": int.from_bytes(packet[5:7], "big"),
+        }
+        before = self._ports.receive(0)
+        assert before == []
+        self._connected.send(packet[7:], fields)
+        if packet[0] == 2:
+            return []  # `add_job` waits for the answer
+        # It goes another way than our marks: wait for as long as it may take.
+        wanted = 1 if packet[0] == 0 else len(PORTS) + 1
+        found = self._ports.receive_until(lambda frames: len(frames) >= wanted, SECONDS)
+        return sorted(found + self._until_marked())
+
+    def packet_ins(self) -> list[bytes]:
+        self._settle(self._packet_ins)
+        found, self._packet_ins = self._packet_ins, []
+        return found
+
+    def _settle(self, arriving: list[Any]) -> None:
+        try:
+            wait_until(lambda: bool(arriving), "nothing", within=QUIET)
+        except AssertionError:
+            return
+
+    def learn(self, mac: str, port: int) -> None:
+        for old in (*PORTS, PROBE_PORT):
+            key = {"hdr.ethernet.src": number(mac), "standard_metadata.ingress_port": old}
+            self._connected.delete([self._p4info.entry("WiresumIngress.forwarding.senders", key)])
+        key = {"hdr.ethernet.src": number(mac), "standard_metadata.ingress_port": port}
+        self._insert(
+            [
+                TableRow("WiresumIngress.forwarding.senders", key, "WiresumIngress.forwarding.known", {}),
+                TableRow(
+                    "WiresumIngress.forwarding.destinations",
+                    {"hdr.ethernet.dst": number(mac)},
+                    "WiresumIngress.forwarding.forward",
+                    {"port": port},
+                ),
+            ]
+        )
+
+    def learned(self) -> list[tuple[str, int]]:
+        self._settle(self._learned)
+        found, self._learned = self._learned, []
+        return found
+
+    def registers(self, job: Job) -> Registers:
+        end = job.base + job.slots
+        names = {"newest": end, **dict.fromkeys(("seen", "count", "e0", "e1"), 2 * end)}
+        names |= {f"values.value_{i:02x}": 2 * end for i in range(self.values)}
+        commands = [
+            f"register_read WiresumIngress.slots.{name} {index}"
+            for name, count in names.items()
+            for index in range(count)
+        ]
+        done = subprocess.run(
+            ["ip", "netns", "exec", self._ports.namespace, "simple_switch_CLI"],
+            input="\n".join(commands),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        cells: dict[str, list[int]] = {}
+        for line in done.stdout.splitlines():
+            left, equals, value = line.removeprefix("RuntimeCmd: ").partition("]=")
+            if equals:
+                cells.setdefault(left.partition("[")[0], []).append(int(value))
+        return registers_of(job, self.values, lambda name, count: cells[name][:count])
+
+    def counters(self, job: Job) -> dict[str, int]:
+        counted: dict[str, int] = {}
+        members = [worker.member for worker in job.workers]
+        cells = [
+            self._p4info.counter("WiresumIngress.events", member << 4 | event) for member in members for event in EVENTS
+        ]
+        for entity in self._connected.read(cells):
+            name = EVENTS[entity.counter_entry.index.index & 15]
+            counted[name] = counted.get(name, 0) + entity.counter_entry.data.packet_count
+        udp = {(number(worker.ip), worker.udp) for worker in job.workers}
+        for entity in self._connected.read([self._p4info.direct_counters("WiresumIngress.workers")]):
+            entry = entity.direct_counter_entry
+            keys = self._p4info.keys_of(entry.table_entry)
+            if (keys["hdr.ipv4.src"], keys["hdr.udp.src"]) in udp:
+                counted["received"] = counted.get("received", 0) + entry.data.packet_count
+        return {name: value for name, value in counted.items() if value}
+
+    def drops(self) -> dict[str, int]:
+        found = {}
+        for index, name in DROPS.items():
+            (entity,) = self._connected.read([self._p4info.counter("WiresumIngress.drops", index)])
+            if entity.counter_entry.data.packet_count:
+                found[name] = entity.counter_entry.data.packet_count
+        return found

@@ -1,0 +1,307 @@
+"""Switches to hold to the same bytes: what goes in at which port, what comes out where, what the registers say then.
+
+A target is one of the fast aggregator, our model of a programmable switch and BMv2. The latter two run the P4 program.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.packet import Packet as ScapyPacket
+from scapy.packet import Raw
+
+from protocol.constants import DATA_PORT
+from protocol.packets import batches
+from switch.core import Outgoing, SwitchCore
+from switch.dataplane import JobSpec
+from switch.slot_kernels import COUNTERS
+
+SWITCH_IP = "10.0.0.254"
+SWITCH_MAC = "02:00:00:00:be:e0"
+PORTS = (1, 2, 3, 4)
+PROBE_PORT = 9  # floods the end mark of a target of which nobody knows when it has nothing more to send
+
+Frames = list[tuple[int, bytes]]  # port and frame, sorted: between ports there is no order
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One rank of a job, where it is, and its number among the members of all jobs."""
+
+    rank: int
+    member: int
+    ip: str
+    mac: str
+    udp: int
+    port: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the control plane sees it."""
+
+    number: int
+    slots: int
+    workers: tuple[Worker, ...]
+    base: int = 0
+    group: int = 16
+
+
+def make_job(ranks: int, *, number: int = 7, slots: int = 4, base: int = 0, first_member: int = 1) -> Job:
+    """A job whose workers are spread over the ports; several may be on one host, with UDP ports of their own."""
+    workers = []
+    for rank in range(ranks):
+        member = first_member + rank
+        host = member % 100
+        ip, mac = f"10.0.{number}.{host + 1}", f"02:00:00:00:{number:02x}:{host + 1:02x}"
+        workers.append(Worker(rank, member, ip, mac, 40000 + member, PORTS[member % len(PORTS)]))
+    return Job(number, slots, tuple(workers), base, group=16 + number)
+
+
+def frame(
+    worker: Worker, payload: bytes, *, ether: dict[str, Any] | None = None, ip: dict[str, Any] | None = None, **udp: Any
+) -> bytes:
+    """What a worker's kernel sends for a payload; the keywords replace fields."""
+    for_ip: dict[str, Any] = {"src": worker.ip, "dst": SWITCH_IP, "flags": "DF", "id": 4711, "tos": 4}
+    packet: ScapyPacket = (
+        Ether(**{"src": worker.mac, "dst": SWITCH_MAC} | (ether or {}))
+        / IP(**for_ip | (ip or {}))
+        / UDP(**{"sport": worker.udp, "dport": DATA_PORT} | udp)
+        / Raw(payload)
+    )
+    return bytes(packet)
+
+
+def result_frame(worker: Worker, payload: bytes) -> bytes:
+    """The frame that brings a result to a worker: no UDP checksum, and nothing that depends on who came last."""
+    return bytes(
+        Ether(src=SWITCH_MAC, dst=worker.mac)
+        / IP(src=SWITCH_IP, dst=worker.ip, flags="DF", id=0, ttl=64)
+        / UDP(sport=DATA_PORT, dport=worker.udp, chksum=0)
+        / Raw(payload)
+    )
+
+
+@dataclass
+class Registers:
+    """The registers of one job's pool: shapes (slots,), (slots, 2), and (slots, 2, values)."""
+
+    newest: npt.NDArray[np.uint32]
+    seen: npt.NDArray[np.uint32]
+    count: npt.NDArray[np.int64]
+    e0: npt.NDArray[np.int64]
+    e1: npt.NDArray[np.int64]
+    values: npt.NDArray[np.uint32]
+
+    def differences(self, other: "Registers") -> list[str]:
+        """What is not the same, in words."""
+        found = []
+        for name in self.__dataclass_fields__:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            places = np.argwhere(mine != theirs)[:3].tolist()
+            found += [f"{name}{at}: {mine[tuple(at)]} and {theirs[tuple(at)]}" for at in places]
+        return found
+
+
+class Target(Protocol):
+    """A switch under test."""
+
+    name: str
+    values: int
+
+    def add_job(self, job: Job) -> None:
+        """Installs a job, with a pool as new."""
+
+    def reset(self) -> None:
+        """Removes all jobs and what they left in the counters."""
+
+    def send(self, port: int, packet: bytes) -> Frames:
+        """Lets a frame in, and returns all that leaves on account of it."""
+
+    def registers(self, job: Job) -> Registers:
+        """The registers of a job's pool."""
+
+    def counters(self, job: Job) -> dict[str, int]:
+        """What was counted for a job's ranks together, without zeros."""
+
+    def drops(self) -> dict[str, int]:
+        """What was dropped on no rank's account, without zeros."""
+
+
+class P4Target(Target, Protocol):
+    """A switch that runs the P4 program, and so does more than sums."""
+
+    def learn(self, mac: str, port: int) -> None:
+        """Installs what the control plane does on a digest."""
+
+    def learned(self) -> list[tuple[str, int]]:
+        """The senders in digests since the last call."""
+
+    def packet_out(self, packet: bytes) -> Frames:
+        """Lets a packet in from the control plane, its header in front, and returns all that leaves."""
+
+    def packet_ins(self) -> list[bytes]:
+        """What the control plane was sent since the last call, its header in front."""
+
+
+class AggregatorTarget:
+    """The software switch's core. The kernel around it, which checks and builds frames, is a few lines here."""
+
+    name = "aggregator"
+
+    def __init__(self, values: int) -> None:
+        self.values = values
+        self.reset()
+
+    def reset(self) -> None:
+        self._core = SwitchCore()
+        self._jobs: dict[int, Job] = {}
+
+    def add_job(self, job: Job) -> None:
+        workers = tuple((worker.ip, worker.udp) for worker in job.workers)
+        self._core.add_job(
+            JobSpec(number=job.number, name=f"job {job.number}", slots=job.slots, values=self.values, workers=workers)
+        )
+        self._jobs[job.number] = job
+
+    def send(self, port: int, packet: bytes) -> Frames:
+        parsed = Ether(packet)
+        udp = parsed.getlayer(UDP)
+        if udp is None or parsed[IP].dst != SWITCH_IP or udp.dport != DATA_PORT or not _sound(parsed):
+            return []
+        payload = packet[14 + 20 + 8 : 14 + parsed[IP].len]
+        results: list[Outgoing] = []
+        for batch in batches([payload]):
+            results += self._core.receive(batch, (parsed[IP].src, udp.sport), 0.0)
+        frames: Frames = []
+        for outgoing in (*results, *self._core.flush()):
+            for member in outgoing.members:
+                worker = self._jobs[member.job.spec.number].workers[member.rank]
+                frames += [(worker.port, result_frame(worker, answer)) for answer in outgoing.batch]
+        return sorted(frames)
+
+    def registers(self, job: Job) -> Registers:
+        aggregator = self._core.jobs[job.number].aggregator
+        pool = aggregator.pool
+        return Registers(
+            newest=pool["newest"].copy(),
+            seen=pool["seen"].copy(),
+            count=pool["count"].astype(np.int64),
+            e0=pool["e0"].astype(np.int64),
+            e1=pool["e1"].astype(np.int64),
+            values=aggregator.registers.copy(),
+        )
+
+    def counters(self, job: Job) -> dict[str, int]:
+        sums = self._core.jobs[job.number].aggregator.counters.sum(axis=0)
+        return {name: int(value) for name, value in zip(COUNTERS, sums, strict=True) if value}
+
+    def drops(self) -> dict[str, int]:
+        return {"unknown_source": self._core.unknown_source} if self._core.unknown_source else {}
+
+
+def _sound(packet: ScapyPacket) -> bool:
+    """What the kernel checks before a socket gets a datagram: lengths and checksums."""
+    ip, udp = packet[IP], packet[UDP]
+    if ip.len != udp.len + 20 or ip.ihl != 5 or ip.flags.MF or ip.frag or len(packet) < 14 + ip.len:
+        return False
+    again = Ether(bytes(packet))
+    del again[IP].chksum
+    if Ether(bytes(again))[IP].chksum != ip.chksum:
+        return False
+    if not udp.chksum:
+        return True
+    del again[UDP].chksum
+    return bool(Ether(bytes(again))[UDP].chksum == udp.chksum)
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One entry of an exact table of the P4 program."""
+
+    table: str
+    key: dict[str, int]
+    action: str
+    arguments: dict[str, int]
+
+
+def number(address: str) -> int:
+    """A dotted IPv4 or a MAC address as an integer."""
+    if ":" in address:
+        return int(address.replace(":", ""), 16)
+    parts = [int(part) for part in address.split(".")]
+    return int.from_bytes(bytes(parts), "big")
+
+
+def own_rows() -> list[TableRow]:
+    """The entries that give the switch its address."""
+    mac = {"mac": number(SWITCH_MAC)}
+    return [
+        TableRow("WiresumIngress.own_arp", {"hdr.arp.target": number(SWITCH_IP)}, "WiresumIngress.own", mac),
+        TableRow("WiresumIngress.own_address", {"hdr.ipv4.dst": number(SWITCH_IP)}, "WiresumIngress.own", mac),
+    ]
+
+
+def job_rows(job: Job) -> Iterable[TableRow]:
+    """The entries of a job."""
+    for worker in job.workers:
+        yield TableRow(
+            "WiresumIngress.workers",
+            {"hdr.ipv4.src": number(worker.ip), "hdr.udp.src": worker.udp},
+            "WiresumIngress.worker",
+            {
+                "member": worker.member,
+                "job": job.number,
+                "rank_bit": 1 << worker.rank,
+                "ranks": len(job.workers),
+                "base": job.base,
+                "pool_size": job.slots,
+                "group": job.group,
+                "port": worker.port,
+            },
+        )
+        yield TableRow(
+            "WiresumEgress.members",
+            {"meta.worker.member": worker.member},
+            "WiresumEgress.address",
+            {"mac": number(worker.mac), "ip": number(worker.ip), "port": worker.udp},
+        )
+
+
+def clear_packet(job: Job, tag: int) -> bytes:
+    """The packet-out that makes a pool as new, as it enters at the CPU port."""
+    return bytes([2]) + tag.to_bytes(2, "big") + job.base.to_bytes(2, "big") + job.slots.to_bytes(2, "big")
+
+
+def cleared_packet(tag: int) -> bytes:
+    """The packet-in that says so."""
+    return bytes([1, 0, 0]) + tag.to_bytes(2, "big")
+
+
+def registers_of(job: Job, values: int, read: Any) -> Registers:
+    """The registers of a pool in the P4 program; `read(name, count)` gives the cells of an array from 0 on."""
+    end = job.base + job.slots
+
+    def cells(name: str) -> npt.NDArray[np.int64]:
+        return np.array(read(f"WiresumIngress.slots.{name}", 2 * end), np.int64)[2 * job.base :].reshape(job.slots, 2)
+
+    def signed(name: str) -> npt.NDArray[np.int64]:
+        return (cells(name) + 128) % 256 - 128
+
+    stored = [cells(f"values.value_{i:02x}") for i in range(values)]
+    return Registers(
+        newest=np.array(read("WiresumIngress.slots.newest", end), np.uint32)[job.base :],
+        seen=cells("seen").astype(np.uint32),
+        count=cells("count"),
+        e0=signed("e0"),
+        e1=signed("e1"),
+        values=np.stack(stored, axis=2).astype(np.uint32),
+    )
+
+
+EVENTS = {index: name for index, name in enumerate(COUNTERS) if index}
+DROPS = {1: "no_service", 2: "unknown_source", 3: "bad_checksum", 4: "no_header"}
