@@ -12,4 +12,4 @@ __all__ = ["P4RuntimeServicer", "P4RuntimeStub", "add_P4RuntimeServicer_to_serve
 
 P4RuntimeServicer: Any = _stubs.P4RuntimeServicer
 P4RuntimeStub: Any = _stubs.P4RuntimeStub
-add_P4RuntimeServicer_to_server: Any = _stubs.add_P4RuntimeServicer_to_server
+add_P4RuntimeServicer_to_server: Any = _stubs.add_P4RuntimeServicer_to_server  # noqa: N816
