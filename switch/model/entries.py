@@ -7,6 +7,7 @@
 """
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -167,12 +168,13 @@ class _PrefixIndex:
 
 
 class _Masks:
-    """Entries that care about the same bits, and the best rank among them."""
+    """Entries that care about the same bits, and how many there are of each priority."""
 
     def __init__(self, masks: Key) -> None:
         self.masks = masks
         self.entries: dict[Key, list[Entry]] = {}
-        self.best = (0, 0)
+        self.priorities: Counter[int] = Counter()
+        self.top = 0
 
 
 class _TernaryIndex:
@@ -188,6 +190,7 @@ class _TernaryIndex:
         if same is None:
             same = self._by_masks[masks] = _Masks(masks)
         insort(same.entries.setdefault(values, []), entry, key=_rank)
+        same.priorities[entry.priority] += 1
         self._order(same)
 
     def remove(self, entry: Entry) -> None:
@@ -198,17 +201,19 @@ class _TernaryIndex:
             del same.entries[values]
         if not same.entries:
             del self._by_masks[masks]
+        same.priorities[entry.priority] -= 1
+        if not same.priorities[entry.priority]:
+            del same.priorities[entry.priority]
         self._order(same)
 
     def _order(self, changed: _Masks) -> None:
-        if changed.entries:
-            changed.best = min(_rank(entries[0]) for entries in changed.entries.values())
-        self._ordered = sorted(self._by_masks.values(), key=lambda same: same.best)
+        changed.top = max(changed.priorities, default=0)
+        self._ordered = sorted(self._by_masks.values(), key=lambda same: -same.top)
 
     def _find(self, key: Key) -> Entry | None:
         found: Entry | None = None
         for same in self._ordered:
-            if found is not None and same.best > _rank(found):
+            if found is not None and same.top < found.priority:
                 break
             entries = same.entries.get(tuple([value & mask for value, mask in zip(key, same.masks, strict=True)]))
             if entries is not None and (found is None or _rank(entries[0]) < _rank(found)):
