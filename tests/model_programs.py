@@ -6,7 +6,7 @@ from typing import Any
 from switch.model.core import ModelSwitch
 
 FOLDER = Path(__file__).resolve().parent / "p4"
-NAMES = ("arithmetic", "copies", "externs", "headers", "parsing", "tables")
+NAMES = ("arithmetic", "control", "copies", "externs", "headers", "parsing", "tables")
 
 
 def load(name: str, **options: Any) -> ModelSwitch:

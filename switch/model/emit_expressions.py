@@ -312,6 +312,8 @@ class ExpressionEmitter:
         known = index.constant
         if known is not None and 0 <= known < len(elements):
             return None, [elements[known]]
+        if index.low is None or index.low < 0:  # Python would count a negative one from the end
+            return f"({index.code} & 0xffffffffffffffff)", elements
         return index.code, elements
 
     def unions(self, expr: Expr | None) -> tuple[str | None, list[str]]:
