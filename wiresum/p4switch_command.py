@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from protocol.errors import WiresumError
+from switch.model.errors import ModelError
 
 _HEALTH_SECONDS: Final = 0.5
 _LEVELS: Final = {
@@ -119,10 +120,7 @@ def run(args: argparse.Namespace) -> int:
             options=options,
             certificates=certificates,
         ) as switch:
-            if json is not None and p4info is not None:
-                switch.service.load(p4info, json)
-            elif json is not None:
-                switch.service.run_program(json)
+            _start(switch, args, json, p4info)
             _say(_ready(args, switch.address))
             while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
                 pass
@@ -135,6 +133,16 @@ def run(args: argparse.Namespace) -> int:
         os.close(reader)
         os.close(writer)
     return 0
+
+
+def _start(switch: Any, args: argparse.Namespace, json: bytes | None, p4info: Any) -> None:
+    try:
+        if json is not None and p4info is not None:
+            switch.service.load(p4info, json)
+        elif json is not None:
+            switch.service.run_program(json)
+    except ModelError as error:
+        raise WiresumError(f"{args.program}: {error}") from error
 
 
 def _settle(args: argparse.Namespace) -> None:

@@ -10,9 +10,9 @@ from switch.model.program import Program
 from switch.p4runtime.actions import INSERT, MODIFY
 from switch.p4runtime.entities import Entities
 from switch.p4runtime.errors import Code, P4RuntimeError, invalid
+from switch.p4runtime.joining import build_schema
 from switch.p4runtime.messages import p4runtime_pb2
 from switch.p4runtime.packets import PacketCodec
-from switch.p4runtime.schema import build_schema
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _DEVICE_DATA: Final = 3  # number of the field in p4.tmp.P4DeviceConfig

@@ -107,7 +107,7 @@ class P4RuntimeService:
         try:
             self._commit(self._verified(config))
         except P4RuntimeError as error:
-            raise ProgramError(error.message) from None
+            raise ProgramError(error.message.removeprefix("p4_device_config: ")) from None
 
     # Calls
 
