@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 from typing import Final
 
-from switch.controller.program_files import find
 from tests.veths import MISSING, ip
 from wiresum.processes import Child, describe_exit
 
@@ -29,7 +28,7 @@ _TARGET: Final = "10.78.0.1"  # where the controller finds the P4Runtime server
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
 _READY_SECONDS: Final = 60.0
-_OFFLOADS: Final = "tx off rx off sg off gso off gro off tso off".split()
+_OFFLOADS: Final = ["tx", "off", "rx", "off", "sg", "off", "gso", "off", "gro", "off", "tso", "off"]
 _racks = count()
 
 
@@ -59,6 +58,7 @@ class P4Rack:
         self.target = f"{_TARGET}:{_GRPC_PORT}"
         self.hosts = tuple(f"{prefix}w{i}" for i in range(workers))
         self.switch_namespace, self.management = f"{prefix}s", f"{prefix}c"
+        self.device_id = 0
         self.target_process: TargetProcess
         self.controller: ControllerProcess
 
@@ -121,7 +121,7 @@ class TargetProcess:
         return said
 
 
-def _target_command(kind: str, values: int, interfaces: Sequence[str], device_id: int) -> list[str]:
+def _target_command(kind: str, interfaces: Sequence[str], device_id: int) -> list[str]:
     ports = [word for number, name in enumerate(interfaces) for word in ("-i", f"{number}@{name}")]
     if kind == "bmv2":
         own = ["--device-id", str(device_id), "--log-level", "error", "--thrift-port", str(20000 + device_id % 20000)]
@@ -171,16 +171,14 @@ def p4_rack(kind: str, *, workers: int = 2, values: int = 64, controller: Sequen
     assert threading.current_thread() is threading.main_thread(), "processes end with the thread that starts them"
     number = next(_racks)
     rack = P4Rack(f"wsp{os.getpid()}n{number}", workers)
-    device_id = os.getpid() * 16 % 2**30 + number  # two BMv2 of one id collide, even across namespaces
+    rack.device_id = device_id = os.getpid() * 16 % 2**30 + number  # two BMv2 of one id collide, even across namespaces
     with ExitStack() as undo:
         ports = _namespaces(rack, undo)
-        rack.target_process = TargetProcess(
-            _target_command(kind, values, ports, device_id), enter(rack.switch_namespace)
-        )
+        rack.target_process = TargetProcess(_target_command(kind, ports, device_id), enter(rack.switch_namespace))
         undo.callback(rack.target_process.kill)
-        find(values)
-        options = ["--target", rack.target, "--address", ADDRESS, "--values", str(values), "--bind", _CONTROLLER]
+        options = ["--target", rack.target, "--address", ADDRESS, "--bind", _CONTROLLER]
         options += ["--ports", f"0-{len(ports) - 1}", "--device-id", str(device_id), *controller]
+        options += [] if "--json" in controller else ["--values", str(values)]
         try:
             rack.controller = ControllerProcess(options, enter(rack.management))
         except BaseException as error:

@@ -192,7 +192,10 @@ class P4RuntimeClient:
                     self._on_message(message)
             self._fail("it ended the connection")
         except grpc.RpcError as error:
-            self._fail(f"{error.code().name}: {error.details() or 'it says no more'}")
+            hint = ""
+            if error.code() is grpc.StatusCode.INVALID_ARGUMENT and not self._primary.done():
+                hint = f" (may be that another controller has election id {self._election_id.low} already)"
+            self._fail(f"{error.code().name}: {error.details() or 'it says no more'}{hint}")
         except Exception as error:  # a fault of ours or of the target's; without the stream nothing goes on
             _log.exception("the stream of the target at %s was given up", self.target)
             self._fail(f"a message of its could not be dealt with: {error!r}")

@@ -254,11 +254,10 @@ class P4Switch:
         if job is None:
             return []
         now = time.monotonic()
-        asked, known = self._stalled.get(number, (now - _STALL_SECONDS, []))
-        if now - asked < _STALL_SECONDS:
-            return known
-        found = self._read_stalled(job)
-        self._stalled[number] = now, found
+        good_until, found = self._stalled.get(number, (now, []))
+        if now >= good_until:
+            found = self._read_stalled(job)
+            self._stalled[number] = now + _STALL_SECONDS, found
         return found
 
     def _read_stalled(self, job: InstalledJob) -> list[StalledSlot]:
