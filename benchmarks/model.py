@@ -1,7 +1,7 @@
 """Speed of the P4 program on the programmable switch, in memory and between veth pairs, beside BMv2 in the same run.
 
 One process plays all workers; it keeps a window of chunks for each of them on the way. The part with veth pairs needs
-root; BMv2 takes part where simple_switch_grpc is on PATH.
+root; BMv2 takes part where simple_switch_grpc is on PATH. Both are told of the job by P4Runtime.
 
     sudo python -m benchmarks.model
 """
@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from benchmarks.common import add_common_options, console, frame, new_table, positive, save
 from benchmarks.p4_job import FrameStream, load_model
-from benchmarks.p4_switches import RunningSwitch, bmv2, bmv2_version, enter_namespace, model
+from benchmarks.p4_switches import RunningSwitch, bmv2_version, enter_namespace, running
 from benchmarks.participant import cpu_seconds_of
 
 _SOL_PACKET: Final = 263
@@ -99,11 +99,11 @@ def over_veth(
     switch: AbstractContextManager[RunningSwitch], *, runs: int, seconds: float, **load: int
 ) -> tuple[str, list[Rate]]:
     """Rates of a switch process under load."""
-    with switch as running, ExitStack() as stack:
+    with switch as process, ExitStack() as stack:
         workers = Load(**load)
         stack.callback(workers.close)
-        workers.run(seconds / 2, running.pid)
-        return running.name, [workers.run(seconds, running.pid) for _ in range(runs)]
+        workers.run(seconds / 2, process.pid)
+        return process.name, [workers.run(seconds, process.pid) for _ in range(runs)]
 
 
 def in_memory(*, workers: int, values: int, slots: int, runs: int, seconds: float) -> list[float]:
@@ -142,11 +142,13 @@ def main() -> int:
     """Measures, prints, saves."""
     args = _arguments()
     content = frame("model", {k: v for k, v in vars(args).items() if k not in ("out", "quick")})
-    content["versions"]["bmv2"] = version = bmv2_version()
+    content["versions"]["bmv2"] = version = bmv2_version(args.bmv2)
     root = os.geteuid() == 0
     if root:
         enter_namespace(args.workers)
-    switches = [model, bmv2] if version is not None else [model]
+    switches = {"model": [sys.executable, "-m", "wiresum", "p4switch"]}
+    if version is not None:
+        switches["bmv2"] = [args.bmv2]
     rows: list[dict[str, Any]] = []
     for values in args.values:
         common = {"workers": args.workers, "values": values, "slots": args.slots}
@@ -154,13 +156,13 @@ def main() -> int:
         if root:
             rates = [
                 over_veth(
-                    start(values, args.workers, args.slots),
+                    running(name, command, **common),
                     **common,
                     window=args.window,
                     runs=args.runs,
                     seconds=args.seconds,
                 )
-                for start in switches
+                for name, command in switches.items()
             ]
             row["veth"] = {name: [asdict(rate) for rate in found] for name, found in rates}
         rows.append(row)
@@ -170,7 +172,7 @@ def main() -> int:
     for note in [] if root else ["Not root: no veth pairs."]:
         out.print(note)
     if version is None:
-        out.print("simple_switch_grpc is not on PATH: nothing to compare with.")
+        out.print(f"{args.bmv2} is not to be found: nothing to compare with.")
     out.print(f"Written: {save(args.out, 'model', content)}", soft_wrap=True)
     return 0
 
@@ -222,6 +224,7 @@ def _arguments() -> argparse.Namespace:
         default=16,
         help="chunks on the way; BMv2 drops when there are many (default: %(default)s)",
     )
+    parser.add_argument("--bmv2", default="simple_switch_grpc", help="its name or path (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: %(default)s)")
     args = parser.parse_args()
     if args.quick:

@@ -1,25 +1,17 @@
-"""Switches that run the P4 program in processes of their own, between veth pairs in a network namespace.
-
-`python -m benchmarks.p4_switches VALUES WORKERS SLOTS` serves the interfaces s0, s1, ... until its input ends.
-"""
+"""Switches that run the P4 program in processes of their own, between veth pairs in a network namespace."""
 
 import contextlib
 import ctypes
-import logging
 import os
 import shutil
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from benchmarks.p4_job import COMPILED, CPU_PORT, GROUP, load_model, replicas, rows
-from switch.model.interfaces import InterfacePort
-from switch.model.ports import PortSwitch
+from benchmarks.p4_job import COMPILED, CPU_PORT, GROUP, replicas, rows
 from wiresum.processes import die_with_parent
 
-BMV2: Final = "simple_switch_grpc"
 _CLONE_NEWNET: Final = 0x40000000
 _ADDRESS: Final = "127.0.0.1:9559"  # in a namespace of our own
 _DEVICE: Final = 1
@@ -61,40 +53,30 @@ def _run(*command: str) -> None:
 
 
 @contextlib.contextmanager
-def model(values: int, workers: int, slots: int) -> Iterator[RunningSwitch]:
-    """The model on s0, s1, ..."""
-    command = [sys.executable, "-m", "benchmarks.p4_switches", str(values), str(workers), str(slots)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            if process.stdout is None or process.stdout.readline() != "ready\n":
-                raise RuntimeError("the model did not start")
-            yield RunningSwitch("model", process.pid)
-        finally:
-            process.terminate()
-
-
-@contextlib.contextmanager
-def bmv2(values: int, workers: int, slots: int) -> Iterator[RunningSwitch]:
-    """BMv2 on s0, s1, ..., told of the job by P4Runtime."""
+def running(name: str, command: Sequence[str], *, values: int, workers: int, slots: int) -> Iterator[RunningSwitch]:
+    """A switch on s0, s1, ... that takes simple_switch_grpc's options, told of the job by P4Runtime."""
     interfaces = [word for rank in range(workers) for word in ("-i", f"{rank}@s{rank}")]
-    command = [BMV2, "--no-p4", "--device-id", str(_DEVICE), "--log-level", "off", *interfaces]
-    command += ["--", "--grpc-server-addr", _ADDRESS, "--cpu-port", str(CPU_PORT)]
+    options = ["--no-p4", "--device-id", str(_DEVICE), "--log-level", "off", *interfaces]
+    options += ["--", "--grpc-server-addr", _ADDRESS, "--cpu-port", str(CPU_PORT)]
     parent = os.getpid()
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=lambda: die_with_parent(parent)
+        [*command, *options],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: die_with_parent(parent),
     ) as process:
         try:
             _program(values, workers, slots)
-            yield RunningSwitch("bmv2", process.pid)
+            yield RunningSwitch(name, process.pid)
         finally:
             process.terminate()
 
 
-def bmv2_version() -> str | None:
-    """The version of BMv2 on PATH, or None if there is none."""
-    if shutil.which(BMV2) is None:
+def bmv2_version(program: str) -> str | None:
+    """The version of BMv2 under that name, or None if there is none."""
+    if shutil.which(program) is None:
         return None
-    done = subprocess.run([BMV2, "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run([program, "--version"], capture_output=True, text=True, check=False)
     return (done.stdout + done.stderr).strip().splitlines()[-1] if done.stdout + done.stderr else "unknown"
 
 
@@ -179,17 +161,3 @@ def _clear(p4: Any, info: Any, slots: int) -> Any:
 
 def _bytes(value: int) -> bytes:
     return value.to_bytes(max(1, (value.bit_length() + 7) // 8), "big")
-
-
-def main() -> None:
-    """Serves the model until the input ends."""
-    logging.basicConfig()
-    values, workers, slots = map(int, sys.argv[1:])
-    ports = {rank: InterfacePort(f"s{rank}") for rank in range(workers)}
-    with PortSwitch(load_model(values, workers, slots), ports):
-        print("ready", flush=True)
-        sys.stdin.read()
-
-
-if __name__ == "__main__":
-    main()
