@@ -78,6 +78,27 @@ def test_a_clone_of_egress_is_the_packet_as_egress_left_it(switch: ModelSwitch) 
     ]
 
 
+def test_the_trace_tells_where_the_packet_went(switch: ModelSwitch) -> None:
+    switch.state.replication.set_session(5, CloneSession(port=4))
+    lines = str(switch.trace(1, b"\3\0rest", 0.0)).splitlines()
+    wanted = [
+        "port 1: packet of 6 bytes: 030072657374",
+        "  if (hdr.command.command == 3) at copies.p4:61: true",
+        "    meta.kept = 33, now 0x21 (copies.p4:62)",
+        "  to port 2",
+        "egress of a clone of ingress to port 4, replication id 0",
+        "egress of the packet to port 2",
+        "  emitted command: 0309",
+        "sent to port 4: 15 bytes: 010000000421000006030072657374",
+    ]
+    places = [lines.index(line) for line in wanted]
+    assert places == sorted(places)
+    assert "  to multicast group 7" in str(switch.trace(1, b"\1\0", 0.0)).splitlines()
+    assert "  dropped at the end of ingress" in str(switch.trace(1, b"\2\0", 0.0)).splitlines()
+    assert "  dropped at the end of egress" in str(switch.trace(1, b"\7\0", 0.0)).splitlines()
+    assert sum(line.startswith("resubmitted") for line in str(switch.trace(1, b"\4\0", 0.0)).splitlines()) == 3
+
+
 def test_a_packet_that_goes_round_for_ever_is_dropped(switch: ModelSwitch) -> None:
     assert switch.receive(1, b"\x08\0", 0.0) == []
     assert switch.counters.faults == 1

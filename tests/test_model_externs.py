@@ -102,7 +102,7 @@ def test_digest(switch: ModelSwitch) -> None:
 
 
 def test_log(switch: ModelSwitch, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "switch.model.core"):
+    with caplog.at_level(logging.INFO, "switch.model"):
         one(switch, command(10, 7, 8))
     assert "value 8 at 7" in caplog.text
 

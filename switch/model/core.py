@@ -1,20 +1,31 @@
-"""The programmable switch: packets and the time in, packets out. No sockets, no threads, no clock."""
+"""The programmable switch: packets and the time in, packets out. No sockets, no threads, no clock.
+
+It does as BMv2's simple_switch does, with these differences, which are on purpose:
+
+- Where BMv2 ends (assert, assume, a stack index out of range, division by zero) or would not return (endless loops),
+  the packet is dropped, counted and logged. An index of a register, counter or meter that is out of range has no effect
+  and is counted; BMv2 does the same when it is built for debugging, and crashes otherwise.
+- Fields of headers that were never valid are 0; in BMv2 they hold what some earlier packet left there.
+- A field int<n> that is set to a number from 2^(n-1) up, as by reading a register, is negative then; not in BMv2.
+- One packet is run to its end before the next begins; BMv2's ingress and egress run beside each other.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-import random
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from switch.model.checksums import algorithm
 from switch.model.compile import Compiled, compile_program
+from switch.model.context import Context, Digest, Fault, SwitchCounters
 from switch.model.errors import ModelError
 from switch.model.program import Program
+from switch.model.replication import Replica
 from switch.model.state import SwitchState, build_state
 from switch.model.trace import Trace
 
@@ -25,91 +36,6 @@ MAX_PASSES = 10_000  # through ingress and egress, of one packet with its copies
 NORMAL, INGRESS_CLONE, EGRESS_CLONE, RECIRCULATED, REPLICATED, RESUBMITTED = 0, 1, 2, 4, 5, 6  # instance types
 
 Output = tuple[int, bytes]
-
-
-class Fault(Exception):
-    """An assert or assume of the program that does not hold. BMv2 ends; here the packet does."""
-
-
-@dataclass(frozen=True, slots=True)
-class Digest:
-    """A message to the control plane.
-
-    Attributes:
-        name: of the digest's type, as in p4info.
-        list_id: BMv2's number for it.
-        receiver: as the program gave it.
-        values: the fields, in order.
-    """
-
-    name: str
-    list_id: int
-    receiver: int
-    values: tuple[int, ...]
-
-
-@dataclass
-class SwitchCounters:
-    """What a switch counts of its own accord.
-
-    Attributes:
-        received: packets.
-        sent: packets, copies included.
-        parser_errors: packets whose parsing failed; they go on to ingress, as the architecture says.
-        dropped: passes that ended at ingress or egress by the program's will.
-        faults: passes that ended by an assert, a division by zero, a stack index out of range or an endless loop.
-        bad_indexes: accesses to registers, counters and meters out of range; nothing happens then, as in BMv2.
-    """
-
-    received: int = 0
-    sent: int = 0
-    parser_errors: int = 0
-    dropped: int = 0
-    faults: int = 0
-    bad_indexes: int = 0
-
-
-class _Context:
-    """What generated code calls, and where it leaves what is not the packet's own way."""
-
-    __slots__ = (
-        "again",
-        "bad_indexes",
-        "clones",
-        "digests",
-        "egress_clones",
-        "parser_errors",
-        "port",
-        "random",
-        "trace",
-    )
-
-    def __init__(self, seed: int) -> None:
-        self.parser_errors = self.bad_indexes = self.port = 0
-        self.clones: list[tuple[bytes, int, int, tuple[int, ...] | None]] = []
-        self.egress_clones: list[tuple[int, tuple[Any, ...]]] = []
-        self.again: list[tuple[bytes, int, tuple[int, ...] | None, int]] = []
-        self.digests: list[Digest] = []
-        self.random = random.Random(seed).randint
-        self.trace: Trace | None = None
-
-    def note_index(self, kind: str, name: str, index: int) -> None:
-        self.bad_indexes += 1
-        _log.debug("%s %s has no index %d", kind, name, index)
-        if self.trace is not None:
-            self.trace.note(f"{kind} {name} has no index {index}")
-
-    def log(self, text: str, values: tuple[int, ...]) -> None:
-        for value in values:
-            text = text.replace("{}", str(int(value)), 1)
-        _log.info("%s", text)
-        if self.trace is not None:
-            self.trace.note(text)
-
-    def digest(self, name: str, list_id: int, receiver: int, values: tuple[int, ...]) -> None:
-        self.digests.append(Digest(name, list_id, int(receiver), values))
-        if self.trace is not None:
-            self.trace.note(f"digest {name}{values}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +70,7 @@ class ModelSwitch:
         self.value_sets: dict[str, set[int]] = {name: set() for name in program.value_sets}
         self._counters = SwitchCounters()
         self._started = started
-        self._x = _Context(seed)
+        self._x = Context(seed)
         self._plain = self._bind(compile_program(program))
         self._traced: _Functions | None = None
         self._groups = self.state.replication.groups
@@ -183,6 +109,7 @@ class ModelSwitch:
         """What the switch has counted so far."""
         self._counters.parser_errors = self._x.parser_errors
         self._counters.bad_indexes = self._x.bad_indexes
+        self._counters.lost_digests = self._x.lost_digests
         return self._counters
 
     def take_digests(self) -> list[Digest]:
@@ -224,7 +151,7 @@ class ModelSwitch:
         except Exception as error:
             found = self._fault(error)
         if x.clones or x.again:
-            return self._receive_all(functions, found, now, ts)
+            return self._rest(functions, now, ts, found)
         if not found:
             counters.dropped += found is None
             return []
@@ -232,7 +159,7 @@ class ModelSwitch:
         out: list[Output] = []
         egress = functions.egress
         kind = REPLICATED if group else NORMAL
-        for to, rid in self._groups.get(group, ()) if group else ((spec, None),):
+        for to, rid in self._copies(group) if group else ((spec, None),):
             try:
                 data = egress(x, phv, to, rid, kind, now, ts)
             except Exception as error:
@@ -246,6 +173,11 @@ class ModelSwitch:
         counters.sent += len(out)
         return out
 
+    def _copies(self, group: int) -> Sequence[Replica]:
+        copies = self._groups.get(group, ())
+        self._counters.dropped += not copies
+        return copies
+
     def _fault(self, error: Exception) -> bool:
         """Counts what made a pass end. False: nothing came of it."""
         self._counters.faults += 1
@@ -253,10 +185,6 @@ class ModelSwitch:
         if self._x.trace is not None:
             self._x.trace.note(f"dropped: {error}")
         return False
-
-    def _receive_all(self, functions: _Functions, found: Any, now: float, ts: int) -> list[Output]:
-        """Goes on after a first ingress that asked for clones or for another pass."""
-        return self._rest(functions, now, ts, found)
 
     def _rest(self, functions: _Functions, now: float, ts: int, found: Any = False) -> list[Output]:
         """Runs everything that a packet has led to until nothing is left, clones before the packet itself."""
@@ -305,7 +233,11 @@ class ModelSwitch:
             assert functions.clone is not None
             targets = self.state.replication.clones(session)
             if targets:
-                phv = functions.clone(x, packet, port, now, kept)
+                try:
+                    phv = functions.clone(x, packet, port, now, kept)
+                except Exception as error:
+                    self._fault(error)
+                    continue
                 longest = self.state.replication.clone_sessions[session].truncate_bytes
                 jobs.extend((to, rid, INGRESS_CLONE, longest, phv) for to, rid in targets)
         if not found:
@@ -313,7 +245,7 @@ class ModelSwitch:
             return
         group, spec, phv = found
         if group:
-            jobs.extend((to, rid, REPLICATED, 0, phv) for to, rid in self._groups.get(group, ()))
+            jobs.extend((to, rid, REPLICATED, 0, phv) for to, rid in self._copies(group))
         else:
             jobs.append((spec, None, NORMAL, 0, phv))
 
