@@ -14,6 +14,7 @@ from switch.model.interfaces import Core
 _MICROSECONDS: Final = 0xA1B2C3D4
 _NANOSECONDS: Final = 0xA1B23C4D
 _ETHERNET: Final = 1
+_UNSAID: Final = 0  # BMv2 writes its Ethernet frames so
 _LONGEST: Final = 1 << 18
 
 
@@ -33,7 +34,7 @@ def read_pcap(path: Path) -> Iterator[tuple[float, bytes]]:
             raise ModelError(f"{path} is not a pcap file")
         unit = 1e-6 if struct.unpack_from(f"{order}I", head)[0] == _MICROSECONDS else 1e-9
         link = struct.unpack_from(f"{order}I", head, 20)[0] & 0xFFFF
-        if link != _ETHERNET:
+        if link not in (_ETHERNET, _UNSAID):
             raise ModelError(f"{path}: expected Ethernet frames (link type {_ETHERNET}), got link type {link}")
         record = struct.Struct(f"{order}IIII")
         while header := file.read(record.size):
