@@ -150,8 +150,7 @@ class _Joiner:
         try:
             return found[name]
         except KeyError:
-            known = ", ".join(found) or "none"
-            raise invalid(f"p4info has {kind} {name}, which the program has not; it has {known}") from None
+            raise invalid(f"p4info has {kind} {name}, which the program has not; it has {_names(found)}") from None
 
     def _table(self, info: Any) -> TableInfo:
         name = info.preamble.name
@@ -297,4 +296,6 @@ class _Joiner:
 
 
 def _names(found: Iterable[str]) -> str:
-    return ", ".join(found) or "none"
+    names = sorted(found)
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    return ", ".join(names[:8]) + more or "none"

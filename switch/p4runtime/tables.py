@@ -216,6 +216,8 @@ class Tables:
         number = message.action_profile_member_id or message.action_profile_group_id
         if not number:
             raise invalid(f"{where}: 0 is no id of a member or group")
+        if kind == "action_profile_group_id" and not self._schema.profiles[info.profile].selector:
+            raise invalid(f"{where}: its action profile has no selector and thus no groups")
         return _Target("member" if kind == "action_profile_member_id" else "group", number=number)
 
     def _target_of(self, info: TableInfo, table: Table, entry: Entry) -> _Target | None:
