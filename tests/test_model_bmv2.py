@@ -50,7 +50,7 @@ def packets_for(name: str, seed: int) -> list[bytes]:
 
 
 def frames(folder: Path, port: int) -> list[bytes]:
-    """What BMv2 has written so far, whole frames only. Its files claim not to be of Ethernet, which `read_pcap` refuses."""
+    """What BMv2 has written so far, whole frames only. `read_pcap` refuses its files: they do not say Ethernet."""
     path = folder / f"p{port}_out.pcap"
     data = path.read_bytes() if path.exists() else b""
     found, place = [], 24

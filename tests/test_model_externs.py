@@ -133,6 +133,12 @@ def test_packet_length(switch: ModelSwitch) -> None:
     assert result(one(switch, command(15) + b"more")) == 16
 
 
+def test_timestamps_are_microseconds_since_the_start(switch: ModelSwitch) -> None:
+    assert result(one(switch, command(16), now=7.0)) == 0  # the first packet starts the clock
+    assert result(one(switch, command(16), now=8.5)) == 1_500_000
+    assert result(one(load("externs", started=5.0), command(16), now=7.0)) == 2_000_000
+
+
 def test_a_checksum_is_verified(switch: ModelSwitch) -> None:
     right = csum16(command(21, 1, 2)[:6])
     assert result(one(switch, command(21, 1, 2, right))) == 0

@@ -130,12 +130,9 @@ class EgressEmitter(FunctionEmitter):
         given = [self._std(name) for name in EGRESS_GIVEN]
         lines += self._zeros(frame, skip=[*self.live, *(each for each in given if each is not None)])
         for name, code in EGRESS_GIVEN.items():
-            variable = self._std(name)
-            if variable is not None and variable in frame.used:
-                needs_mask = code not in ("kind", "plen", "0")
-                lines.append(
-                    f"    {variable} = {code} & {self._mask(name):#x}" if needs_mask else f"    {variable} = {code}"
-                )
+            if self._std(name) is not None:
+                narrow = code in ("kind", "plen", "0")
+                lines += self._set(frame, name, code if narrow else f"{code} & {self._mask(name):#x}")
         rid = self._std("intrinsic_metadata.egress_rid")
         if rid is not None and rid in frame.used:
             lines += ["    if rid is not None:", f"        {rid} = rid"]

@@ -20,8 +20,6 @@ INITIAL = {
     "receiver": "0",
 }
 _ARGUMENTS = frozenset({"size", "now", "pkt", "port", "exited"})
-
-
 _KEEPERS = frozenset({"resubmit", "recirculate", "clone_ingress_pkt_to_egress", "clone_egress_pkt_to_egress"})
 # What simple_switch sets before egress, and with which code.
 EGRESS_GIVEN = {
@@ -99,25 +97,25 @@ class FunctionEmitter:
         return ["    if keep is not None:", f"        {', '.join(names)}, = keep"]
 
     def _prologue(self, frame: Frame, *, ingress: bool) -> list[str]:
-        """First values of all variables of an ingress-like function."""
+        """First values of all variables of an ingress-like function, in BMv2's order: what is kept comes in between."""
         lines = ["    tr = X.trace"] if self.trace else []
-        kept = self._take_kept(frame) if self.kept else []
-        given: dict[str, str] = {}
-        if ingress:
-            given = {
-                "standard_metadata.ingress_port": "0 if kind else port",
-                "standard_metadata.packet_length": "size",
-                "standard_metadata.instance_type": "kind",
-                "intrinsic_metadata.ingress_global_timestamp": "0 if kind else ts",
-            }
+        kept = self._take_kept(frame) if ingress else []
         lines += self._zeros(frame)
-        for name, code in given.items():
-            variable = self._std(name)
-            if variable is not None and variable in frame.used:
-                lines.append(
-                    f"    {variable} = {code} & {self._mask(name):#x}" if "ts" in code else f"    {variable} = {code}"
-                )
-        return lines + kept if ingress else lines
+        if not ingress:
+            return lines
+        stamp = "intrinsic_metadata.ingress_global_timestamp"
+        lines += self._set(frame, "standard_metadata.ingress_port", "0 if kind else port")
+        if self._std(stamp) is not None:
+            lines += self._set(frame, stamp, f"0 if kind else ts & {self._mask(stamp):#x}")
+        lines += kept
+        lines += self._set(frame, "standard_metadata.packet_length", "size")
+        lines += self._set(frame, "standard_metadata.instance_type", "kind")
+        return lines
+
+    def _set(self, frame: Frame, name: str, code: str) -> list[str]:
+        """Sets a field that simple_switch knows, if the function uses it."""
+        variable = self._std(name)
+        return [] if variable is None or variable not in frame.used else [f"    {variable} = {code}"]
 
     def _mask(self, name: str) -> int:
         ref = self.program.standard(name)
@@ -175,11 +173,7 @@ class FunctionEmitter:
             for header in group:
                 valid = frame.valid(header)
                 code = pack(frame, self.program.headers[header])
-                alone = valid == "True" or header in self.kept_validity
-                if header in self.kept_validity:
-                    parts.append(f"({code} if {valid} else b'')")
-                else:
-                    parts.append(code if alone else f"({code} if {valid} else b'')")
+                parts.append(code if valid == "True" else f"({code} if {valid} else b'')")
             if self.with_payload and number == len(self.groups) - 1:
                 parts.append("payload")
             codes.append(" + ".join(parts) or "b''")

@@ -8,7 +8,7 @@ from switch.model.emit_control import PipelineEmitter
 from switch.model.emit_functions import FunctionEmitter
 from switch.model.emit_parser import ParserEmitter
 from switch.model.emit_statements import StatementEmitter
-from switch.model.program import Const
+from switch.model.program import Const, FieldRef
 
 
 class IngressEmitter(FunctionEmitter):
@@ -24,9 +24,11 @@ class IngressEmitter(FunctionEmitter):
             w.line("X.parser_errors += 1")
             if self.trace:
                 w.line("tr.parser_error(err)")
-        self._verify(frame)
+        before, w.lines = w.lines, []
         PipelineEmitter(frame, self.program.ingress).emit()
-        w.line("")
+        pipeline, w.lines = w.lines, before
+        self._verify(frame)
+        w.lines += ["", *pipeline, ""]
         self._ingress_events(frame)
         spec, group = self._std("standard_metadata.egress_spec"), self._std("intrinsic_metadata.mcast_grp")
         assert spec is not None
@@ -56,7 +58,7 @@ class IngressEmitter(FunctionEmitter):
             w.line(f"{frame.use(error)} = err")
         wrong = self._std("standard_metadata.checksum_error")
         checksums = [each for each in self.program.checksums if each.verify]
-        if not checksums or wrong is None:
+        if not checksums or wrong is None or not (self.trace or self._is_read(frame, wrong)):
             return
         w.line(f"{frame.use(wrong)} = 0")
         emitter = StatementEmitter(frame)
@@ -70,6 +72,13 @@ class IngressEmitter(FunctionEmitter):
                     w.line(f"{wrong} = 1")
                     if self.trace:
                         w.line(f"tr.note('checksum of {each.target.header}.{each.target.field} is wrong')")
+
+    def _is_read(self, frame: Frame, variable: str) -> bool:
+        """Whether anything after the parser, or a list, may read a variable."""
+        lists = [*self.lists, *self.program.learn_lists.values()]
+        fields = [each for found in lists for each in found.fields if isinstance(each, FieldRef)]
+        named = {self.names.field(each.header, each.field) for each in fields}
+        return variable in frame.used or variable in self.egress_used or variable in named
 
     def _ingress_events(self, frame: Frame) -> None:
         """What ingress asked for besides the packet's way: clones, digests, resubmission."""

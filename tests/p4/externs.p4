@@ -120,6 +120,8 @@ control TestIngress(inout headers_t hdr, inout metadata_t meta, inout standard_m
             jumps();
         } else if (command == 15) {
             hdr.command.result = (bit<32>)standard_metadata.packet_length;
+        } else if (command == 16) {
+            hdr.command.result = (bit<32>)standard_metadata.ingress_global_timestamp;
         } else if (command == 21) {
             hdr.command.result = (bit<32>)standard_metadata.checksum_error;
         }
