@@ -1,0 +1,164 @@
+"""The Wireshark dissector, through tshark, on a capture that is built here; and scapy on the same capture."""
+
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.l2 import Ether
+from scapy.utils import rdpcap, wrpcap
+
+from protocol.constants import DATA_PORT
+from protocol.packets import make_packet
+from protocol.scapy_layer import Wiresum
+
+DISSECTOR = Path(__file__).resolve().parent.parent / "protocol" / "wireshark" / "wiresum.lua"
+SWITCH = "10.0.0.254"
+VALUES = np.arange(-1, 31)
+GOOD = make_packet(tsi=17, slots=8, values=VALUES, per_packet=32, job=3, e0=-5, e1=9)
+
+needs_tshark = pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not on PATH")
+
+
+def frame(at: float, rank: int, payload: bytes, *, result: bool = False, port: int = DATA_PORT) -> Ether:
+    worker, own = f"10.0.0.{rank + 1}", 45000 + rank
+    network = IP(src=SWITCH, dst=worker) if result else IP(src=worker, dst=SWITCH)
+    ports = UDP(sport=port, dport=own) if result else UDP(sport=own, dport=port)
+    built = Ether(bytes(Ether(src="02:00:00:00:00:01", dst="02:00:00:00:00:02") / network / ports / payload))
+    built.time = 1000 + at
+    return built
+
+
+@pytest.fixture
+def capture(tmp_path: Path) -> Path:
+    """Frames 1 to 5: a chunk of two ranks, the first of which asks twice; then one fault in each frame."""
+    good = GOOD.encode()
+    several = [
+        make_packet(tsi=tsi, slots=8, values=VALUES if tsi < 22 else None, per_packet=32, job=3)
+        for tsi in range(19, 23)
+    ]
+    frames = [
+        frame(0.001, 0, good),
+        frame(0.002, 1, good),
+        frame(0.004, 0, good),
+        frame(0.007, 0, replace(GOOD, values=2 * GOOD.values).encode(), result=True),
+        frame(0.008, 1, replace(GOOD, values=2 * GOOD.values).encode(), result=True),
+        frame(0.010, 0, replace(GOOD, tsi=25).encode()[:-4]),
+        frame(0.011, 0, replace(GOOD, tsi=33, pool_index=2).encode()),
+        frame(0.012, 0, replace(GOOD, tsi=41, reserved=1).encode()),
+        frame(0.013, 0, replace(GOOD, tsi=49, pool_index=0x4001).encode()),
+        frame(0.014, 0, replace(GOOD, tsi=57, msg_type=5).encode()),
+        frame(0.015, 0, replace(GOOD, tsi=65, size=7).encode()),
+        frame(0.016, 0, b"\x10\x03"),
+        frame(0.017, 0, b"".join(packet.encode() for packet in several)),
+        frame(0.018, 0, good, port=5555),
+    ]
+    path = tmp_path / "run.pcap"
+    wrpcap(str(path), frames)
+    return path
+
+
+def tshark(path: Path, *options: str) -> list[str]:
+    """Lines that tshark prints with our dissector and no configuration of the user's."""
+    command = ["tshark", "-n", "-2", "-X", f"lua_script:{DISSECTOR}", "-r", str(path), *options]
+    environment = {"PATH": "/usr/bin:/bin:/usr/local/bin:/usr/sbin", "HOME": str(path.parent), "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert "Lua" not in done.stderr, done.stderr
+    return done.stdout.splitlines()
+
+
+def fields(path: Path, number: int, *names: str) -> list[str]:
+    """Values of fields of one frame."""
+    wanted = [option for name in names for option in ("-e", f"wiresum.{name}")]
+    [line] = tshark(path, "-Y", f"frame.number == {number}", "-T", "fields", *wanted)
+    return line.split("\t")
+
+
+@needs_tshark
+def test_every_field_is_decoded(capture: Path) -> None:
+    names = ("direction", "msg_type", "reserved", "size", "job", "tsi", "pool_index", "version", "zero", "slot", "e0")
+    assert fields(capture, 1, *names, "e1") == [
+        *("contribution", "1", "0", "0", "3", "17", "0x0001", "0", "0", "1", "-5"),
+        "9",
+    ]
+    [values] = fields(capture, 4, "value")
+    assert [int(value) for value in values.split(",")] == (2 * VALUES).tolist()
+    assert fields(capture, 4, "direction") == ["result"]
+
+
+@needs_tshark
+def test_contributions_and_results_point_at_each_other(capture: Path) -> None:
+    assert fields(capture, 1, "result_in", "first_in") == ["4", ""]
+    assert fields(capture, 2, "result_in", "first_in") == ["5", ""]
+    assert fields(capture, 3, "result_in", "first_in") == ["4", "1"]
+    assert fields(capture, 4, "result_to", "time") == ["3", "0.003000000"]
+    assert fields(capture, 5, "result_to", "time") == ["2", "0.006000000"]
+
+
+@needs_tshark
+def test_the_info_column_tells_the_packet(capture: Path) -> None:
+    info = tshark(capture, "-T", "fields", "-e", "_ws.col.Info")
+    assert info[0] == "Contribution job=3 chunk=17 slot=1 version=0 32 values e0=-5"
+    assert info[2] == info[0] + " [sent again]"
+    assert info[3] == "Result job=3 chunk=17 slot=1 version=0 32 values e0=-5"
+    assert info[12] == "Contribution job=3 chunk=19 slot=3 version=0 32 values e0=0 (and 3 more)"
+
+
+@needs_tshark
+@pytest.mark.parametrize(
+    ("warning", "frames"),
+    [
+        ("length.wrong", [6, 12]),
+        ("pool_index.wrong", [7]),
+        ("reserved.set", [8, 9]),
+        ("msg_type.unknown", [10]),
+        ("size.unknown", [11]),
+        ("again", [3]),
+        ("cut", []),
+    ],
+)
+def test_what_is_wrong_is_marked(capture: Path, warning: str, frames: list[int]) -> None:
+    found = tshark(capture, "-Y", f"wiresum.{warning}", "-T", "fields", "-e", "frame.number")
+    assert [int(number) for number in found] == frames
+
+
+@needs_tshark
+def test_packets_of_one_large_frame_are_taken_apart(capture: Path) -> None:
+    assert fields(capture, 13, "tsi", "msg_type") == ["19,20,21,22", "1,1,1,2"]
+
+
+@needs_tshark
+def test_a_cut_frame_is_said_to_be_cut(capture: Path) -> None:
+    frames = rdpcap(str(capture))
+    cut = capture.with_name("cut.pcap")
+    short = Ether(bytes(frames[0])[:60])
+    short.time, short.wirelen = frames[0].time, len(frames[0])
+    wrpcap(str(cut), [short])
+    [line] = tshark(cut, "-Y", "wiresum.cut && !wiresum.length.wrong", "-T", "fields", "-e", "wiresum.slot")
+    assert line == "1"
+
+
+@needs_tshark
+def test_preferences_name_another_port_and_the_pool(capture: Path) -> None:
+    other = tshark(capture, "-o", "wiresum.port:5555", "-Y", "wiresum", "-T", "fields", "-e", "frame.number")
+    assert other == ["14"]
+    exact = tshark(capture, "-o", "wiresum.slots:16", "-Y", "wiresum.pool_index.wrong && frame.number < 6")
+    assert len(exact) == 5
+    assert not tshark(capture, "-o", "wiresum.values:false", "-Y", "wiresum.value")
+
+
+def test_scapy_reads_the_same_capture(capture: Path) -> None:
+    frames = rdpcap(str(capture))
+    first, result = frames[0][Wiresum], frames[3][Wiresum]
+    assert (first.job, first.tsi, first.slot, first.e0, first.e1) == (3, 17, 1, -5, 9)
+    assert result.values == (2 * VALUES).tolist()
+    assert result.answers(first)
+    assert frames[0].summary() == "Ether / IP / UDP / Wiresum values job=3 chunk=17 slot=1"
+    assert Wiresum not in frames[13]
+    large = frames[12]
+    assert [large[Wiresum:n].tsi for n in range(1, 5)] == [19, 20, 21, 22]
+    assert bytes(large) == large.original
