@@ -1,6 +1,7 @@
 """The P4Runtime service without gRPC, threads and ports, and short ways to write its messages."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,12 +23,19 @@ DEVICE = 3
 INSERT, MODIFY, DELETE = pb.Update.INSERT, pb.Update.MODIFY, pb.Update.DELETE
 
 
+@cache
 def json_of(name: str = "p4rt_all") -> bytes:
     return (COMPILED / f"{name}.json").read_bytes()
 
 
+@cache
+def _serialized_p4info(name: str) -> bytes:
+    parsed = text_format.Parse((COMPILED / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
+    return parsed.SerializeToString()  # type: ignore[no-any-return]
+
+
 def p4info_of(name: str = "p4rt_all") -> Any:
-    return text_format.Parse((COMPILED / f"{name}.p4info.txtpb").read_text(), p4info_pb2.P4Info())
+    return p4info_pb2.P4Info.FromString(_serialized_p4info(name))
 
 
 def config_of(name: str = "p4rt_all", cookie: int | None = None) -> Any:

@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -184,10 +185,8 @@ def test_programs_are_unwrapped() -> None:
 
 @given(st.binary())
 def test_no_device_configuration_breaks_it(data: bytes) -> None:
-    try:
-        unwrapped(data)
-    except P4RuntimeError as error:
-        assert error.code is Code.INVALID_ARGUMENT
+    with suppress(P4RuntimeError):
+        assert unwrapped(data) in data
 
 
 # What p4runtime's wheels contain cannot be imported with protobuf above 3.20

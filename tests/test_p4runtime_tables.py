@@ -111,7 +111,7 @@ BAD_EXACT: list[tuple[Callable[[Any], object], Code, str]] = [
     (
         change("action.action.params.0.param_id", 2),
         Code.INVALID_ARGUMENT,
-        "parameter port of action MyIngress.forward is",
+        "port of action MyIngress.forward is missing",
     ),
     (change("action.action.params.0.value", b"\x02\x00"), Code.OUT_OF_RANGE, "value 0x200 does not fit 9 bits"),
     (change("action.action.params.0.value", b""), Code.OUT_OF_RANGE, "the byte string is empty"),
@@ -119,7 +119,7 @@ BAD_EXACT: list[tuple[Callable[[Any], object], Code, str]] = [
     (
         lambda entry: entry.action.action.params.add(param_id=4, value=b"1"),
         Code.INVALID_ARGUMENT,
-        "parameter with id 4",
+        "with id 4",
     ),
     (change("action.action_profile_member_id", 4), Code.INVALID_ARGUMENT, "expected an action, got action_profile_mem"),
     (change("is_const", True), Code.INVALID_ARGUMENT, "is_const"),
@@ -417,7 +417,7 @@ def test_a_read_gives_what_it_can_and_an_error_for_the_rest(rig: Rig) -> None:
     request = pb.ReadRequest(device_id=3)
     for table in (rig.names.id("tables", "exact_t"), 77):
         request.entities.add().table_entry.table_id = table
-    found = []
+    found: list[Any] = []
     with pytest.raises(BatchError, match="1 of 2 entities failed") as caught:
         found.extend(rig.service.read(request))
     assert [error and error.code for error in caught.value.errors] == [None, Code.INVALID_ARGUMENT]

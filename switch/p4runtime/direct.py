@@ -33,7 +33,8 @@ class DirectCounters:
         entry.packets, entry.bytes = arrays.decode_counts(message.data, where)
 
         def undo() -> None:
-            entry.packets, entry.bytes = before
+            _, again = _one(self._tables, message, "counter")  # another one, if it was deleted and put back since
+            again.packets, again.bytes = before
 
         return undo
 
@@ -68,7 +69,13 @@ class DirectMeters:
             rates = checked_rates(message.config, self._schema.direct_meters[info.meter].type, where)
         before = meter.rates
         meter.set_rates(rates, name=where)
-        return lambda: meter.set_rates(before, name=where)
+
+        def undo() -> None:
+            _, again = _one(self._tables, message, "meter")
+            if again.meter is not None:
+                again.meter.set_rates(before, name=where)
+
+        return undo
 
     def read(self, message: Any) -> Iterator[Any]:
         """The meters of one entry, of a table, or of all tables; those without rates have no configuration."""

@@ -108,9 +108,10 @@ class Tables:
         self._set(info, entry, message, rates, target)
 
         def undo() -> None:
+            again = table.find(matches, message.priority)  # another one, if it was deleted and put back since
             if target is not None and before is not None:
-                self._redirect(info, table, entry, matches, message.priority, before)
-            restore(entry)
+                self._redirect(info, table, again, matches, message.priority, before)
+            restore(again)
 
         return undo
 
