@@ -148,6 +148,26 @@ def test_what_cannot_run_is_named_with_its_place(damage: Callable[[Any], None], 
         load(tree)
 
 
+@pytest.mark.parametrize("levels", [10, 100, 200, 2000, 100_000])
+def test_deep_expressions_run_or_are_refused(levels: int) -> None:
+    tree = copy.deepcopy(TREES["arithmetic"])
+    action = next(
+        each for each in tree["actions"] if each["primitives"] and each["primitives"][0]["op"] == "add_header"
+    )
+    target = next(each for each in action["primitives"] if each["parameters"][0]["value"] == ["results", "extended"])
+    text = json.dumps({"type": "field", "value": ["operands", "a8"]})
+    one_more = '{"type": "expression", "value": {"op": "+", "left": %s, "right": {"type": "hexstr", "value": "0x1"}}}'
+    before, after = one_more.split("%s")
+    target["parameters"][1]["value"] = "HERE"
+    damaged = json.dumps(tree).replace('"HERE"', before * levels + text + after * levels)
+    if levels > 200:
+        with pytest.raises(ProgramError, match=r"nested|not JSON"):
+            ModelSwitch.load(damaged.encode())
+        return
+    ((_, data),) = ModelSwitch.load(damaged.encode()).receive(1, b"\x05" + bytes(63), 0.0)
+    assert (levels + 5).to_bytes(9, "big") in data
+
+
 def places(tree: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths to all values in a tree."""
     found = [path] if path else []
@@ -171,7 +191,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(NAMES), st.data())
 def test_any_damage_is_refused_or_runs(name: str, data: st.DataObject) -> None:
     """One value is replaced or removed: the loader says no by its own errors, or what it made takes packets."""
@@ -205,7 +225,7 @@ def test_damaged_bytes(name: str, place: int, junk: bytes) -> None:
 SWITCHES = {name: ModelSwitch.load(text) for name, text in TEXTS.items()}
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.sampled_from(NAMES), st.integers(0, 511), st.binary(max_size=80))
 def test_any_packet_comes_to_an_end(name: str, port: int, packet: bytes) -> None:
     switch = SWITCHES[name]

@@ -12,6 +12,7 @@ from typing import Any
 
 from switch.model.emit_egress import EgressEmitter
 from switch.model.emit_ingress import IngressEmitter
+from switch.model.errors import UnsupportedError
 from switch.model.program import Program
 
 
@@ -25,10 +26,17 @@ class Compiled:
 
 
 def compile_program(program: Program, *, trace: bool = False) -> Compiled:
-    """The code of a program, with or without calls of a trace. It is kept with the program."""
+    """The code of a program, with or without calls of a trace. It is kept with the program.
+
+    Raises:
+        UnsupportedError: an expression is nested too deeply.
+    """
     key = "trace" if trace else "plain"
     if key not in program.compiled:
-        program.compiled[key] = _Compiler(program, trace=trace).compile()
+        try:
+            program.compiled[key] = _Compiler(program, trace=trace).compile()
+        except RecursionError:
+            raise UnsupportedError("an expression that is nested hundreds of times is not supported") from None
     found: Compiled = program.compiled[key]
     return found
 

@@ -12,6 +12,9 @@ from switch.model.program import VALID, Field, FieldRef, Header, Program
 MAX_DEPTH = 70  # Python takes a hundred levels of indentation
 
 
+_LONG, _DEEP = 300, 60  # letters and parentheses; Python takes 200 parentheses
+
+
 class TooDeepError(Exception):
     """Nested deeper than Python allows; the caller has a flat way to write the same."""
 
@@ -208,3 +211,15 @@ def saturated(frame: Frame, value: Value, width: int, *, signed: bool) -> Value:
     name = frame.temporary()
     code = f"({high} if ({name} := {value.code}) > {high} else {low} if {name} < {low} else {name})"
     return Value(code, low, high)
+
+
+def is_deep(code: str) -> bool:
+    """Whether parentheses are nested so that Python may soon refuse the code."""
+    if len(code) < _LONG:
+        return False
+    depth = 0
+    for letter in code:
+        depth += (letter == "(") - (letter == ")")
+        if depth > _DEEP:
+            return True
+    return False

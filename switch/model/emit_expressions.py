@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from switch.model.emit_base import Frame, Value, constant, field_limits, saturated, wrapped
+from switch.model.emit_base import Frame, Value, constant, field_limits, is_deep, saturated, wrapped
+from switch.model.emit_choices import ChoiceEmitter
 from switch.model.program import (
     Bool,
     Const,
@@ -24,12 +25,12 @@ _BIGGEST = 1 << 4096
 _COMPARE = {"==", "!=", "<", ">", "<=", ">="}
 
 
-class ExpressionEmitter:
+class ExpressionEmitter(ChoiceEmitter):
     """Turns expressions into code. `params` are those of the action at hand."""
 
     def __init__(self, frame: Frame, params: Sequence[Value] = ()) -> None:
-        self.frame, self.params = frame, params
-        self.program = frame.program
+        super().__init__(frame)
+        self.params = params
 
     # Numbers
 
@@ -50,10 +51,19 @@ class ExpressionEmitter:
         if isinstance(expr, Bool):
             return constant(int(expr.value))
         if isinstance(expr, Op) and expr.op in _ARITHMETIC:
-            return getattr(self, _ARITHMETIC[expr.op])(expr)  # type: ignore[no-any-return]
+            value: Value = getattr(self, _ARITHMETIC[expr.op])(expr)
+            return value._replace(code=self._unnested(value.code))
         if isinstance(expr, Op):
             return Value(self.truth(expr), 0, 1)
         raise AssertionError(expr)  # the loader lets no other pass
+
+    def _unnested(self, code: str) -> str:
+        """The code, or a variable that gets its value before if the code is nested too deeply for Python."""
+        if not is_deep(code):
+            return code
+        name = self.frame.temporary()
+        self.frame.w.line(f"{name} = {code}")
+        return name
 
     def _both(self, expr: Op) -> tuple[Value, Value]:
         assert expr.left is not None
@@ -202,13 +212,6 @@ class ExpressionEmitter:
             return Value(f"({variables}, False)[{self.frame.next(expr.stack)} - 1]", 0, 1)
         return self._one_of(f"{self.frame.next(expr.stack)} - 1", headers, kind.fields[place], spare=" 0")
 
-    def last_headers(self, expr: StackField | UnionStackField) -> list[str]:
-        """The headers that `last` can mean, by index."""
-        if isinstance(expr, StackField):
-            return list(self.program.stacks[expr.stack].headers)
-        unions = [self.program.unions[each] for each in self.program.union_stacks[expr.stack].unions]
-        return [each.headers[each.members.index(expr.member)] for each in unions]
-
     # Truth values
 
     def truth(self, expr: Expr) -> str:
@@ -227,7 +230,7 @@ class ExpressionEmitter:
         if op in ("and", "or"):
             assert left is not None
             assert right is not None
-            return f"({self.truth(left)} {op} {self.truth(right)})"
+            return self._unnested(f"({self.truth(left)} {op} {self.truth(right)})")
         if op == "not":
             assert right is not None
             return f"(not {self.truth(right)})"
@@ -290,40 +293,6 @@ class ExpressionEmitter:
             return same(a[0], b[0])
         rows = [f"({', '.join(same(x, y) for y in b)},)[{other or 0}]" for x in a]
         return f"({', '.join(rows)},)[{index or 0}]"
-
-    # Headers and unions, which may be known only when a packet comes
-
-    def headers(self, expr: Expr | None) -> tuple[str | None, list[str]]:
-        """Code for an index, and the headers to choose from; no index: there is one."""
-        if isinstance(expr, Ref):
-            return None, [expr.name]
-        assert isinstance(expr, Op)
-        if expr.op == "access_union_header":
-            index, unions = self.unions(expr.left)
-            return index, [self.program.unions[each].headers[expr.index] for each in unions]
-        if expr.op == "?":
-            raise AssertionError("a header that depends on a condition")
-        assert isinstance(expr.left, Ref)
-        assert expr.right is not None
-        return self._place(expr.right, list(self.program.stacks[expr.left.name].headers))
-
-    def _place(self, expr: Expr, elements: list[str]) -> tuple[str | None, list[str]]:
-        index = self.number(expr)
-        known = index.constant
-        if known is not None and 0 <= known < len(elements):
-            return None, [elements[known]]
-        if index.low is None or index.low < 0:  # Python would count a negative one from the end
-            return f"({index.code} & 0xffffffffffffffff)", elements
-        return index.code, elements
-
-    def unions(self, expr: Expr | None) -> tuple[str | None, list[str]]:
-        """The same for unions."""
-        if isinstance(expr, Ref):
-            return None, [expr.name]
-        assert isinstance(expr, Op)
-        assert isinstance(expr.left, Ref)
-        assert expr.right is not None
-        return self._place(expr.right, list(self.program.union_stacks[expr.left.name].unions))
 
 
 _ARITHMETIC = {
