@@ -141,8 +141,9 @@ def in_memory(*, workers: int, values: int, slots: int, runs: int, seconds: floa
 def main() -> int:
     """Measures, prints, saves."""
     args = _arguments()
-    content = frame("model", {k: v for k, v in vars(args).items() if k not in ("out", "quick")})
+    content = frame("model", {k: v for k, v in vars(args).items() if k not in ("out", "quick", "bmv2_build")})
     content["versions"]["bmv2"] = version = bmv2_version(args.bmv2)
+    content["versions"]["bmv2_build"] = args.bmv2_build
     root = os.geteuid() == 0
     if root:
         enter_namespace(args.workers)
@@ -221,10 +222,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--window",
         type=positive,
-        default=16,
+        default=32,
         help="chunks on the way; BMv2 drops when there are many (default: %(default)s)",
     )
     parser.add_argument("--bmv2", default="simple_switch_grpc", help="its name or path (default: %(default)s)")
+    parser.add_argument("--bmv2-build", metavar="TEXT", help="how it was built, to be saved with the results")
     parser.add_argument("--seconds", type=float, default=2.0, help="of each run (default: %(default)s)")
     args = parser.parse_args()
     if args.quick:
