@@ -16,7 +16,7 @@ _BYTES: Final = ("bytes_in", "bytes_out")
 
 
 class Member:
-    """One rank of one job.
+    """One rank of one job, or the parent of a leaf.
 
     Attributes:
         flow: a number of its own among the members of all jobs, for the fault injector.
@@ -36,17 +36,33 @@ class Member:
 
 
 class Job:
-    """One job: its slots and its members by rank."""
+    """One job: its slots and its members by rank.
+
+    Attributes:
+        members: by rank.
+        parent: of a leaf.
+        ends: the members, and the parent after them.
+    """
 
     def __init__(self, spec: JobSpec) -> None:
         self.spec = spec
-        self.aggregator = Aggregator(job=spec.number, ranks=len(spec.workers), slots=spec.slots, values=spec.values)
-        self._ports = np.zeros(len(spec.workers), PORT)
-        self.aggregator.record["ports"] = self._ports.ctypes.data
-        self.members = tuple(
-            Member(job=self, rank=rank, address=address, flow=spec.number << 8 | rank, record=self._ports[rank])
-            for rank, address in enumerate(spec.workers)
+        uplink, ranks = spec.uplink, len(spec.workers)
+        self.aggregator = Aggregator(
+            job=spec.number,
+            ranks=ranks,
+            slots=spec.slots,
+            values=spec.values,
+            parent_job=None if uplink is None else uplink.job,
         )
+        self._ports = np.zeros(ranks + 1, PORT)
+        self.aggregator.record["ports"] = self._ports.ctypes.data
+        self.members = tuple(self._member(rank, address) for rank, address in enumerate(spec.workers))
+        self.parent = None if uplink is None else self._member(ranks, uplink.parent)
+        self.ends = self.members if self.parent is None else (*self.members, self.parent)
+
+    def _member(self, number: int, address: Address) -> Member:
+        flow = self.spec.number << 8 | number
+        return Member(job=self, rank=number, address=address, flow=flow, record=self._ports[number])
 
     def port_address(self, member: Member) -> int:
         """Where the PORT of a member stands in memory."""
@@ -54,14 +70,20 @@ class Job:
 
     def outgoing(self, result: Result) -> "Outgoing":
         """A result with the members it goes to."""
-        return Outgoing(result.batch, self.members if result.rank is None else (self.members[result.rank],))
+        return Outgoing(result.batch, self.members if result.rank is None else (self.ends[result.rank],))
 
-    def counters(self) -> list[tuple[str, int, int]]:
-        """(name, rank, value) of all that is counted for each rank."""
-        counted: npt.NDArray[np.int64] = self.aggregator.counters
-        rows = [(name, rank, int(counted[rank, i])) for i, name in enumerate(COUNTERS) for rank in range(len(counted))]
-        for member in self.members:
-            rows.extend((name, member.rank, int(member.record[name])) for name in _BYTES)
+    def counters(self) -> list[tuple[str, int | None, int]]:
+        """(name, rank, value) of all that is counted for each member.
+
+        A switch below is named by the first of its ranks, the parent by None.
+        """
+        counted: npt.NDArray[np.int64] = self.aggregator.counters[: len(self.ends)]
+        ranks = [None if end is self.parent else self.spec.ranks_below(end.rank)[0] for end in self.ends]
+        rows: list[tuple[str, int | None, int]] = []
+        for i, name in enumerate(COUNTERS):
+            rows.extend((name, rank, int(row[i])) for rank, row in zip(ranks, counted, strict=True))
+        for end, rank in zip(self.ends, ranks, strict=True):
+            rows.extend((name, rank, int(end.record[name])) for name in _BYTES)
         return rows
 
 
@@ -103,7 +125,7 @@ class SwitchCore:
                 del self.members[member.address]
         for name, _, value in job.counters():
             self._ended[name] = self._ended.get(name, 0) + value
-        for member in job.members:
+        for member in job.ends:
             self.unknown_source += int(member.record["strangers"])
             self.empty += int(member.record["empty"])
             self.unsent += int(member.record["unsent"])
@@ -119,6 +141,13 @@ class SwitchCore:
         if member is None:
             self.unknown_source += max(1, len(batch))
             return []
+        return self.receive_from(member, batch, now)
+
+    def receive_from(self, member: Member, batch: PacketBatch, now: float) -> list[Outgoing]:
+        """Takes a batch of packets from a member, as `receive` does.
+
+        A parent may be that of several jobs, so that its address does not name it.
+        """
         size = batch.size
         if not size:
             self.empty += 1
@@ -153,7 +182,7 @@ class SwitchCore:
             for name, rank, value in job.counters():
                 rows.append(Counter(name=name, job=job.spec.name, job_number=number, rank=rank, value=value))
                 totals[name] += value
-        records = [member.record for job in self.jobs.values() for member in job.members]
+        records = [member.record for job in self.jobs.values() for member in job.ends]
         totals["unknown_source"] = self.unknown_source + sum(int(record["strangers"]) for record in records)
         totals["empty"] = self.empty + sum(int(record["empty"]) for record in records)
         totals["send_overflows"] = self.unsent + sum(int(record["unsent"]) for record in records)

@@ -7,6 +7,21 @@ from protocol.packets import Address
 
 
 @dataclass(frozen=True, kw_only=True)
+class Uplink:
+    """How a leaf of a tree of switches reaches the parent in one job.
+
+    Attributes:
+        address: where the leaf's packets to the parent come from, by which the parent knows it; see `LeafPlane`.
+        parent: where the parent takes packets.
+        job: the parent's number for the job.
+    """
+
+    address: Address
+    parent: Address
+    job: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class JobSpec:
     """What a data plane must know of a job.
 
@@ -15,7 +30,10 @@ class JobSpec:
         name: for people.
         slots: pool size W, a power of two.
         values: values per packet.
-        workers: source address and UDP port of each rank; as long as the world is large.
+        workers: source address and UDP port of each that sends here: the job's ranks or, in a tree, the workers and
+            leaf switches below this one.
+        below: the ranks of the job that each of them stands for; empty: the first one is rank 0, and so on.
+        uplink: of a leaf of a tree of switches.
     """
 
     number: int
@@ -23,17 +41,23 @@ class JobSpec:
     slots: int
     values: int
     workers: tuple[Address, ...]
+    below: tuple[tuple[int, ...], ...] = ()
+    uplink: Uplink | None = None
+
+    def ranks_below(self, worker: int) -> tuple[int, ...]:
+        """The ranks that one of the workers stands for."""
+        return self.below[worker] if self.below else (worker,)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StalledSlot:
-    """A slot whose newest generation has some ranks but not all.
+    """A slot whose newest generation has some ranks but not all or, in a leaf, not the parent's result.
 
     Attributes:
         slot: the slot within the job's pool.
         chunk: the chunk number of that generation.
-        seen: ranks whose packet has arrived.
-        missing: ranks whose packet has not.
+        seen: numbers of the workers whose packet has arrived.
+        missing: of those whose packet has not.
     """
 
     slot: int
@@ -101,4 +125,24 @@ class DataPlane(Protocol):
 
     def statistics(self) -> list[Counter]:
         """All counters, of the switch as a whole, of jobs and of ranks."""
+        ...
+
+
+class LeafPlane(DataPlane, Protocol):
+    """A data plane that can be a leaf of a tree of switches."""
+
+    def open_uplink(self, parent: Address) -> Address:
+        """Takes a source address for the packets of one job to its parent.
+
+        Args:
+            parent: where the parent takes packets.
+
+        Returns:
+            IPv4 address and UDP port, which no other job has until `close_uplink`, or `remove_job` of the job that
+            was installed with it.
+        """
+        ...
+
+    def close_uplink(self, address: Address) -> None:
+        """Gives a source address back that no job was installed with."""
         ...

@@ -1,7 +1,8 @@
 """UDP ports of the software switch: one thread that moves batches between sockets and the core.
 
 Every worker has a connected socket on the switch's one address, so that each has a receive buffer of its own and the
-kernel sorts the senders. What comes from anybody else arrives at the unconnected one.
+kernel sorts the senders. What comes from anybody else arrives at the unconnected one. A leaf of a tree of switches has
+a further socket for each job, from which the parent knows it.
 """
 
 import os
@@ -17,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from protocol.constants import VALUES_PER_PACKET
+from protocol.control import format_address
 from protocol.datagrams import DatagramSocket
 from protocol.errors import WiresumError
-from protocol.faults import FaultInjector, FaultRates
+from protocol.faults import FaultRates
 from protocol.packets import Address, PacketBatch
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import Counter, JobSpec, StalledSlot
+from switch.port_faults import PortFaults
 from switch.prepare import prepare_switch
 from switch.pump_kernels import BURST, EVENTS_BYTES, SMALL_BYTES, serve
 
@@ -40,7 +43,8 @@ class UdpSwitch:
     Args:
         bind: local address; port 0 takes a free one.
         total_slots: slots of 256 values that jobs share.
-        faults_in, faults_out: faults injected into what workers send, and into what they are sent.
+        faults_in, faults_out: faults injected into what workers and leaf switches send, and into what they are sent.
+        faults_up_in, faults_up_out: of a leaf: into what the parent sends, and into what it is sent.
         seed: of the faults.
         offload: whether to use UDP segmentation and receive offload where the kernel has them.
 
@@ -55,6 +59,8 @@ class UdpSwitch:
         total_slots: int,
         faults_in: FaultRates | None = None,
         faults_out: FaultRates | None = None,
+        faults_up_in: FaultRates | None = None,
+        faults_up_out: FaultRates | None = None,
         seed: int = 0,
         offload: bool = True,
     ) -> None:
@@ -62,16 +68,15 @@ class UdpSwitch:
         self._core = SwitchCore()
         self._total_slots = total_slots
         self._offload = offload
-        # Streams 0 and 1 are the workers': faults on both sides must not fall on the same packets.
-        self._inbound = FaultInjector(faults_in or FaultRates(), seed=seed, stream=2)
-        self._outbound = FaultInjector(faults_out or FaultRates(), seed=seed, stream=3)
-        self._faulty_in, self._faulty_out = self._inbound.rates.any, self._outbound.rates.any
+        self._faults = PortFaults(faults_in, faults_out, faults_up_in, faults_up_out, seed=seed)
         self._main = DatagramSocket(bind, offload=offload)
         self._main.allow_sharing()
         self._sockets: dict[Member, DatagramSocket] = {}
         self._by_fd: dict[int, DatagramSocket] = {self._main.fileno(): self._main}
         self._ports: npt.NDArray[np.int64] = np.zeros(64, np.int64)  # by descriptor: address of its PORT, or 0
         self._events = np.zeros(EVENTS_BYTES, np.uint8)
+        self._parents: dict[int, Member] = {}  # by descriptor
+        self._uplinks: dict[Address, DatagramSocket] = {}  # of jobs that are not installed yet
         self._flows: dict[int, Member] = {}
         self._closed_overflows = 0
         self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
@@ -123,6 +128,14 @@ class UdpSwitch:
         """Removes a job; afterwards its packets are dropped."""
         self._call(lambda: self._remove_job(number))
 
+    def open_uplink(self, parent: Address) -> Address:
+        """Takes a source address for the packets of one job to its parent."""
+        return self._call(lambda: self._open_uplink(parent))
+
+    def close_uplink(self, address: Address) -> None:
+        """Gives a source address back that no job was installed with."""
+        self._call(lambda: self._close_uplink(address))
+
     def stalled(self, number: int) -> list[StalledSlot]:
         """Slots of a job that wait for some of its ranks."""
         return self._call(lambda: self._core.stalled(number))
@@ -162,7 +175,7 @@ class UdpSwitch:
     def _serve(self) -> None:
         try:
             # Faults that hold packets back need Python batch by batch; else one compiled loop serves the workers.
-            compiled = self._inbound.rates.immediate and self._outbound.rates.immediate
+            compiled = self._faults.immediate
             while self._running:
                 if compiled:
                     self._serve_compiled()
@@ -172,7 +185,7 @@ class UdpSwitch:
             raise
         finally:
             self._epoll.close()
-            for udp in self._by_fd.values():
+            for udp in (*self._by_fd.values(), *self._uplinks.values()):
                 udp.close()
 
     def _serve_compiled(self) -> None:
@@ -184,10 +197,9 @@ class UdpSwitch:
             raise OSError(-reason, os.strerror(-reason))
 
     def _serve_once(self, timeout: float | None) -> None:
-        if self._faulty_in or self._faulty_out:
-            waits = [due for due in (self._inbound.next_due(), self._outbound.next_due()) if due is not None]
-            if waits:
-                timeout = max(0.0, min(waits) - time.monotonic())
+        due = self._faults.next_due()
+        if due is not None:
+            timeout = max(0.0, due - time.monotonic())
         for fd, _ in self._epoll.poll(timeout):
             if fd == self._wake:
                 self._run_commands()
@@ -199,7 +211,7 @@ class UdpSwitch:
                 received = udp.receive()
                 if received is None:
                     break
-                self._take(received, udp.source, time.monotonic())
+                self._take(received, fd, udp.source, time.monotonic())
                 if received.size > SMALL_BYTES:
                     break  # others' turn; small pieces, such as come after a loss, are better taken together
         now = time.monotonic()
@@ -219,21 +231,25 @@ class UdpSwitch:
             except Exception as error:
                 future.set_exception(error)
 
-    def _take(self, batch: PacketBatch, source: Address, now: float) -> None:
-        if self._faulty_in:
+    def _take(self, batch: PacketBatch, fd: int, source: Address, now: float) -> None:
+        member = self._parents.get(fd)
+        if member is None or source != member.address:
             member = self._core.members.get(source)
-            if member is not None:
-                batch = self._inbound.apply(batch, now, flow=member.flow)
-                if not batch.size:
-                    return
-        for outgoing in self._core.receive(batch, source, now):
+        if member is not None and self._faults.any:
+            batch = self._faults.arriving(member, batch, now)
+            if not batch.size:
+                return
+        if member is None:
+            self._core.receive(batch, source, now)  # which counts it
+            return
+        for outgoing in self._core.receive_from(member, batch, now):
             self._send(outgoing, now)
 
     def _send(self, outgoing: Outgoing, now: float) -> None:
         for member in outgoing.members:
             batch = outgoing.batch
-            if self._faulty_out:
-                batch = self._outbound.apply(batch, now, flow=member.flow)
+            if self._faults.any:
+                batch = self._faults.leaving(member, batch, now)
                 if not batch.size:
                     continue
             self._send_to(member, batch)
@@ -249,15 +265,34 @@ class UdpSwitch:
 
     def _release(self, now: float) -> None:
         """Lets go of packets that the fault injector has held back long enough."""
-        for flow, batch in self._inbound.due(now):
+        for flow, batch in self._faults.due_from_members(now):
             held = self._flows.get(flow)
             if held is not None:
-                for outgoing in self._core.receive(batch, held.address, now):
+                for outgoing in self._core.receive_from(held, batch, now):
                     self._send(outgoing, now)
-        for flow, batch in self._outbound.due(now):
+        for flow, batch in self._faults.due_to_members(now):
             held = self._flows.get(flow)
             if held is not None:
                 self._send_to(held, batch)
+
+    def _open_uplink(self, parent: Address) -> Address:
+        try:
+            udp = DatagramSocket(("0.0.0.0", 0), offload=self._offload)
+            try:
+                udp.connect(parent)
+                address = udp.address
+            except BaseException:
+                udp.close()
+                raise
+        except OSError as error:
+            raise WiresumError(f"no way to the parent switch at UDP {format_address(parent)}: {error}") from error
+        self._uplinks[address] = udp
+        return address
+
+    def _close_uplink(self, address: Address) -> None:
+        udp = self._uplinks.pop(address, None)
+        if udp is not None:
+            udp.close()
 
     def _add_job(self, spec: JobSpec) -> None:
         opened: list[DatagramSocket] = []
@@ -266,17 +301,20 @@ class UdpSwitch:
                 udp = DatagramSocket(self.address, offload=self._offload, share=True)
                 opened.append(udp)
                 udp.connect(address)
+            if spec.uplink is not None:
+                opened.append(self._uplinks.pop(spec.uplink.address))
             job = self._core.add_job(spec)
         except OSError as error:
             for udp in opened:
                 udp.close()
             raise WiresumError(f"no port for the workers of job {spec.name!r}: {error}") from error
-        for member, udp in zip(job.members, opened, strict=True):
+        for member, udp in zip(job.ends, opened, strict=True):
             self._sockets[member] = udp
             self._flows[member.flow] = member
             member.record["link"] = udp.link
-            member.record["faults_in"] = self._inbound.record(member.flow) if self._faulty_in else 0
-            member.record["faults_out"] = self._outbound.record(member.flow) if self._faulty_out else 0
+            self._faults.attach(member)
+            if member is job.parent:
+                self._parents[udp.fileno()] = member
             self._by_fd[udp.fileno()] = udp
             self._ports = _with_room(self._ports, udp.fileno())
             self._ports[udp.fileno()] = job.port_address(member)
@@ -286,14 +324,14 @@ class UdpSwitch:
         job = self._core.remove_job(number)
         if job is None:
             return
-        for member in job.members:
+        for member in job.ends:
             self._flows.pop(member.flow, None)
-            for injector in (self._inbound, self._outbound):
-                injector.forget(member.flow)
+            self._faults.forget(member)
             udp = self._sockets.pop(member)
             self._closed_overflows += udp.overflows()
             self._epoll.unregister(udp.fileno())
             self._ports[udp.fileno()] = 0
+            self._parents.pop(udp.fileno(), None)
             del self._by_fd[udp.fileno()]
             udp.close()
 
@@ -308,10 +346,8 @@ class UdpSwitch:
         whole = {
             "receive_overflows": self._closed_overflows + sum(udp.overflows() for udp in self._by_fd.values()),
             "oversized": sum(udp.truncated for udp in self._by_fd.values()),
+            **self._faults.counters(),
         }
-        for direction, injector in (("in", self._inbound), ("out", self._outbound)):
-            if injector.rates.any:
-                whole |= {f"fault_{direction}_{name}": value for name, value in injector.counters.items()}
         rows = self._core.statistics()
         rows.extend(Counter(name=n, job=None, job_number=None, rank=None, value=v) for n, v in whole.items())
         return rows

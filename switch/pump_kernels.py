@@ -17,7 +17,7 @@ from protocol.kernels import pointer
 from protocol.socket_kernels import NOTHING, monotonic, open_link
 from switch.slot_kernels import JOB, receive
 
-# One rank's socket at the switch.
+# The socket for one rank, or for the parent of a leaf, whose number is the one after the last rank's.
 PORT = np.dtype(
     [
         ("link", "i8"),  # address of its LINK; 0 while it has none
@@ -54,9 +54,9 @@ def send_results(job_address: int) -> None:
     """Sends all results of a job that wait, and empties its output."""
     job = carray(pointer(job_address), (1,), JOB)[0]
     ranks, packet = job.ranks, PREFIX_BYTES + VALUE_BYTES * job.values
-    filled = carray(pointer(job.filled), (2 + 2 * ranks,), np.int64)
-    ports = carray(pointer(job.ports), (ranks,), PORT)
-    for row in range(2 + 2 * ranks):
+    filled = carray(pointer(job.filled), (4 + 2 * ranks,), np.int64)
+    ports = carray(pointer(job.ports), (ranks + 1,), PORT)
+    for row in range(4 + 2 * ranks):
         if filled[row] == 0:
             continue
         segment = PREFIX_BYTES if row & 1 else packet
@@ -82,7 +82,7 @@ def send_results(job_address: int) -> None:
 
 @kernel
 def take(port_address: int, size: int, segment: int, data: int) -> None:
-    """Applies a batch from a rank, and sends results as soon as they fill a batch."""
+    """Applies a batch from a rank or the parent, and sends results as soon as they fill a batch."""
     port = carray(pointer(port_address), (1,), PORT)[0]
     job = carray(pointer(port.job), (1,), JOB)[0]
     port.bytes_in += size
@@ -102,7 +102,7 @@ def take(port_address: int, size: int, segment: int, data: int) -> None:
 
 @kernel
 def serve(epoll: int, events: int, table: int, table_size: int, rounds: int) -> int:
-    """Waits for packets and serves them, until a descriptor is ready that is not a rank's socket.
+    """Waits for packets and serves them, until a descriptor is ready that is not the socket of a rank or a parent.
 
     Args:
         epoll: the descriptor to wait at.

@@ -1,8 +1,11 @@
 """The slot rules of the switch, compiled: a batch of one worker's packets in, results out.
 
 This is the data plane. Each packet touches a slot's registers once, in the order newest, seen, count, exponents,
-values, as a pipeline of match-action stages would.
+values, as a pipeline of match-action stages would. In a leaf of a tree of switches there is one more between count and
+exponents: final.
 """
+
+from typing import Any
 
 import numpy as np
 from numba import carray
@@ -18,6 +21,7 @@ from protocol.constants import (
 from protocol.jit import kernel
 from protocol.kernels import (
     add_swapped,
+    copy_bytes,
     copy_swapped,
     load8,
     load16,
@@ -35,6 +39,7 @@ SLOT = np.dtype(
         ("newest", "u4"),
         ("seen", "u4", 2),
         ("count", "i4", 2),
+        ("final", "u1", 2),  # of a leaf: whether the parent's result stands there
         ("e0", "i1", 2),
         ("e1", "i1", 2),
     ],
@@ -45,16 +50,18 @@ SLOT = np.dtype(
 JOB = np.dtype(
     [
         ("job", "i8"),
-        ("ranks", "i8"),
+        ("ranks", "i8"),  # workers and switches below; the parent of a leaf has the number that comes after them
+        ("leaf", "i8"),  # 1: complete slots go to the parent
+        ("parent_job", "i8"),  # the parent's number for this job
         ("size", "i8"),  # the header's size code for `values` values
         ("values", "i8"),  # per packet
         ("slots", "i8"),
         ("pool", "i8"),  # SLOT records, shape (slots,)
         ("registers", "i8"),  # uint32 in host order, shape (slots, 2, values)
-        ("counters", "i8"),  # int64, shape (ranks, len(COUNTERS))
-        ("out", "i8"),  # results: uint8, shape (2 + 2 * ranks, row_bytes)
+        ("counters", "i8"),  # int64, shape (ranks + 1, len(COUNTERS))
+        ("out", "i8"),  # results: uint8, shape (4 + 2 * ranks, row_bytes)
         ("row_bytes", "i8"),
-        ("filled", "i8"),  # packets in each row of the results: int64, shape (2 + 2 * ranks,)
+        ("filled", "i8"),  # packets in each row of the results: int64, shape (4 + 2 * ranks,)
         ("waiting", "i8"),  # packets in the row that has most
         ("full", "i8"),  # results that one send can take
         ("ports", "i8"),  # where to send them: see switch/pump_kernels.py
@@ -62,7 +69,7 @@ JOB = np.dtype(
     align=True,
 )
 
-# Columns of the counters, one row a rank.
+# Columns of the counters, one row a rank and one for the parent.
 COUNTERS = (
     "received",
     "contributions",
@@ -76,6 +83,9 @@ COUNTERS = (
     "reserved_bits",
     "results",
     "retransmitted",
+    "partials",
+    "partials_again",
+    "unneeded",
 )
 (
     RECEIVED,
@@ -90,9 +100,13 @@ COUNTERS = (
     RESERVED_BITS,
     RESULTS,
     RETRANSMITTED,
+    PARTIALS,
+    PARTIALS_AGAIN,
+    UNNEEDED,
 ) = range(len(COUNTERS))
 
-# Where a result goes: rows of the output buffer. Two for all ranks, with values and without, then two for each rank.
+# Where a result goes: rows of the output buffer. Two for all ranks, with values and without, then two for each rank,
+# then two for the parent.
 TO_ALL = 0
 
 
@@ -127,16 +141,77 @@ def check(address: int, length: int, job: int, slots: int, size: int, value_byte
 
 @kernel
 def to_rank(rank: int) -> int:
-    """The first of the two rows for results that go to one rank."""
+    """The first of the two rows for results that go to one rank, or to the parent."""
     return 2 + 2 * rank
 
 
 @kernel
+def append(spec: Any, row: int, kind: int, job: int, chunk: int, index: int, e0: int, e1: int) -> int:
+    """Appends a packet to a row of the output, but for its values; returns the address where these go."""
+    if kind >> 4 == MSG_VALUES:
+        packet_size = PREFIX_BYTES + VALUE_BYTES * spec.values
+    else:
+        row += 1
+        packet_size = PREFIX_BYTES
+    filled = carray(pointer(spec.filled), (4 + 2 * spec.ranks,), np.int64)
+    result = spec.out + row * spec.row_bytes + filled[row] * packet_size
+    filled[row] += 1
+    spec.waiting = max(spec.waiting, filled[row])
+    store8(result, kind)
+    store8(result + 1, job)
+    store32(result + 2, chunk)
+    store16(result + 6, index)
+    store8(result + 8, e0)
+    store8(result + 9, e1)
+    return int(result + PREFIX_BYTES)
+
+
+@kernel
+def receive_results(job_address: int, data: int, length: int, segment: int) -> int:
+    """Takes a batch of a leaf's parent: results, which overwrite what the leaf's own ranks have added, for all of them.
+
+    A result counts only for the current generation of its slot, if that is complete and not final.
+    """
+    spec = carray(pointer(job_address), (1,), JOB)[0]
+    ranks, slots, per_packet = spec.ranks, spec.slots, spec.values
+    pool = carray(pointer(spec.pool), (slots,), SLOT)
+    counters = carray(pointer(spec.counters + ranks * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
+    value_bytes = VALUE_BYTES * per_packet
+    for start in range(0, length, segment):
+        packet = data + start
+        counters[RECEIVED] += 1
+        reason = check(packet, min(segment, length - start), spec.parent_job, slots, spec.size, value_bytes)
+        if reason >= 0:
+            counters[reason] += 1
+            continue
+        kind = load8(packet)
+        chunk = load32(packet + 2)
+        index = load16(packet + 6)
+        slot = index & SLOT_MASK
+        version = index >> 15
+        registers = pool[slot]
+        if np.uint32(chunk) != registers.newest or registers.count[version] != ranks or registers.final[version]:
+            counters[UNNEEDED] += 1
+            continue
+        counters[RESULTS] += 1
+        registers.final[version] = 1
+        e0, e1 = load_signed8(packet + 8), load_signed8(packet + 9)
+        registers.e0[version] = e0
+        registers.e1[version] = e1
+        out = append(spec, TO_ALL, kind, spec.job, chunk, index, e0, e1)
+        if kind >> 4 == MSG_VALUES:
+            copy_swapped(packet + PREFIX_BYTES, spec.registers + (slot * 2 + version) * value_bytes, per_packet)
+            copy_bytes(packet + PREFIX_BYTES, out, value_bytes)
+    return int(spec.waiting)
+
+
+@kernel
 def receive(job_address: int, rank: int, data: int, length: int, segment: int) -> int:
-    """Takes a batch of packets of one rank and appends the results that they complete or ask for again to the output.
+    """Takes a batch of packets of one rank and appends what they complete or ask for again to the output.
 
     Args:
         job_address: of the JOB record.
+        rank: who sent them; the number after the last rank stands for the parent.
         data, length, segment: address and bytes of the batch, bytes of each packet but the last. Every row of the
             output must have room for as many results.
 
@@ -144,13 +219,15 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
         packets that wait in the output, in the row that has most.
     """
     spec = carray(pointer(job_address), (1,), JOB)[0]
-    job, ranks, size, per_packet, slots = spec.job, spec.ranks, spec.size, spec.values, spec.slots
+    ranks, slots = spec.ranks, spec.slots
+    if rank == ranks:
+        return receive_results(job_address, data, length, segment)
+    job, size, per_packet = spec.job, spec.size, spec.values
     pool = carray(pointer(spec.pool), (slots,), SLOT)
     values = spec.registers
     counters = carray(pointer(spec.counters + rank * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
     me = np.uint32(1) << np.uint32(rank)
     value_bytes = VALUE_BYTES * per_packet
-    filled = carray(pointer(spec.filled), (2 + 2 * ranks,), np.int64)
     for start in range(0, length, segment):
         packet = data + start
         counters[RECEIVED] += 1
@@ -176,6 +253,7 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
             registers.newest = np.uint32(chunk)
             registers.seen[version] = me
             registers.count[version] = 1
+            registers.final[version] = 0
             registers.e0[version] = e0
             registers.e1[version] = e1
             if has_values:
@@ -201,25 +279,18 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
             counters[CONTRIBUTIONS] += 1
         if registers.count[version] != ranks or not registers.seen[version] & me:
             continue
-        if fresh:
+        row, out_job = TO_ALL, job
+        if spec.leaf and not registers.final[version]:
+            if ahead < 0:
+                continue  # the generation before, which the parent has not answered
+            counters[PARTIALS if fresh else PARTIALS_AGAIN] += 1
+            row, out_job = to_rank(ranks), spec.parent_job
+        elif fresh:
             counters[RESULTS] += 1
-            row = TO_ALL
         else:
             counters[RETRANSMITTED] += 1
             row = to_rank(rank)
-        packet_size = PREFIX_BYTES + value_bytes
-        if not has_values:
-            row += 1
-            packet_size = PREFIX_BYTES
-        result = spec.out + row * spec.row_bytes + filled[row] * packet_size
-        filled[row] += 1
-        spec.waiting = max(spec.waiting, filled[row])
-        store8(result, kind)
-        store8(result + 1, job)
-        store32(result + 2, chunk)
-        store16(result + 6, index)
-        store8(result + 8, int(registers.e0[version]))
-        store8(result + 9, int(registers.e1[version]))
+        out = append(spec, row, kind, out_job, chunk, index, int(registers.e0[version]), int(registers.e1[version]))
         if has_values:
-            copy_swapped(stored, result + PREFIX_BYTES, per_packet)
+            copy_swapped(stored, out, per_packet)
     return int(spec.waiting)

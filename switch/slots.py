@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from protocol.constants import (
     MAX_DATAGRAM,
+    MAX_JOBS,
     MAX_RANKS,
     MAX_SEGMENTS,
     PREFIX_BYTES,
@@ -24,7 +25,7 @@ class Result(NamedTuple):
     """Results to send, all of one size; a view that is good until the aggregator receives again.
 
     Attributes:
-        rank: to whom; None: to every rank of the job.
+        rank: to whom; None: to every rank of the job; the number after the last rank: to the parent.
     """
 
     rank: int | None
@@ -39,24 +40,32 @@ class Aggregator:
         ranks: workers of the job, 1..32.
         slots: pool size, a power of two.
         values: values per packet, one of the protocol's sizes.
+        parent_job: what the parent calls the job, if this is a leaf of a tree of switches: complete slots then go to
+            the parent, and the parent's results to the ranks. A leaf below is one rank.
+
+    Attributes:
+        parent: the number by which the parent of a leaf is given to `receive`, and named in results.
     """
 
-    def __init__(self, *, job: int, ranks: int, slots: int, values: int) -> None:
+    def __init__(self, *, job: int, ranks: int, slots: int, values: int, parent_job: int | None = None) -> None:
         if not 1 <= ranks <= MAX_RANKS:
             raise ValueError(f"a job has 1 to {MAX_RANKS} ranks, not {ranks}")
-        if not 0 <= job < 256:
-            raise ValueError(f"a job number is 0 to 255, not {job}")
+        for number in (job, 0 if parent_job is None else parent_job):
+            if not 0 <= number < MAX_JOBS:
+                raise ValueError(f"a job number is 0 to {MAX_JOBS - 1}, not {number}")
         self.job, self.ranks, self.slots, self.values = job, ranks, check_slots(slots), values
+        self.parent = ranks
         self._packet = packet_bytes(values)
         self.pool = np.zeros(slots, SLOT)
         self.pool["newest"] = (np.arange(slots) - slots) % 2**32
         self.registers: npt.NDArray[np.uint32] = np.zeros((slots, 2, values), np.uint32)
-        self.counters: npt.NDArray[np.int64] = np.zeros((ranks, len(COUNTERS)), np.int64)
+        self.counters: npt.NDArray[np.int64] = np.zeros((ranks + 1, len(COUNTERS)), np.int64)
         self._spec = np.zeros(1, JOB)
         self.full_batch = min(MAX_SEGMENTS, MAX_DATAGRAM // self._packet)  # results that one send can take
-        self._filled = np.zeros(2 + 2 * ranks, np.int64)
+        self._filled = np.zeros(4 + 2 * ranks, np.int64)
         self.record = self._spec[0]  # for compiled code, at `address`
         self.record["job"], self.record["ranks"], self.record["slots"] = job, ranks, slots
+        self.record["leaf"], self.record["parent_job"] = parent_job is not None, parent_job or 0
         self.record["size"], self.record["values"] = size_code(values), values
         self.record["pool"], self.record["registers"] = self.pool.ctypes.data, self.registers.ctypes.data
         self.record["counters"], self.record["filled"] = self.counters.ctypes.data, self._filled.ctypes.data
@@ -118,12 +127,16 @@ class Aggregator:
         return found
 
     def open_slots(self) -> list[StalledSlot]:
-        """Slots that wait for ranks, with the ranks that each has seen and misses; those waited for longest first."""
+        """Slots that wait, with the ranks that each has seen and misses; those waited for longest first.
+
+        A slot of a leaf that misses no rank waits for the parent's result.
+        """
         newest = self.pool["newest"].astype(np.int64)
         version = newest // self.slots & 1
         seen = np.take_along_axis(self.pool["seen"], version[:, None], 1)[:, 0]
         count = np.take_along_axis(self.pool["count"], version[:, None], 1)[:, 0]
-        waiting = np.flatnonzero((count > 0) & (count < self.ranks))
+        final = np.take_along_axis(self.pool["final"], version[:, None], 1)[:, 0]
+        waiting = np.flatnonzero((count > 0) & ((count < self.ranks) | (self.record["leaf"] > final)))
         found = [
             StalledSlot(
                 slot=int(slot),
