@@ -14,9 +14,10 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Final
 
 from tests.veths import MISSING, ip
@@ -30,6 +31,7 @@ _CPU_PORT: Final = 510
 _READY_SECONDS: Final = 60.0
 _OFFLOADS: Final = ["tx", "off", "rx", "off", "sg", "off", "gso", "off", "gro", "off", "tso", "off"]
 _racks = count()
+ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def why_not(kind: str) -> str:
@@ -44,23 +46,35 @@ def why_not(kind: str) -> str:
 
 
 class P4Rack:
-    """What `p4_rack` has set up.
+    """What `p4_rack` has set up; nothing runs yet.
+
+    Args:
+        kind: of the target, "model" or "bmv2".
+        prefix: of the names of namespaces.
+        workers: how many hosts.
+        device_id: of the target. Two BMv2 of one collide, even across namespaces.
+        controller: further options of `wiresum controller`.
 
     Attributes:
         switch: address of the control service, as workers see it.
-        target: "host:port" of the P4Runtime server, as it is seen from the namespace `management`.
+        target: "host:port" of the P4Runtime server, as the namespace `management` sees it.
         hosts: namespace of each worker.
-        processes: the target and the controller.
+        target_process, controller: what runs.
     """
 
-    def __init__(self, prefix: str, workers: int) -> None:
+    target_process: "TargetProcess"
+    controller: "ControllerProcess"
+
+    def __init__(self, kind: str, prefix: str, workers: int, device_id: int, controller: Sequence[str]) -> None:
         self.switch = f"{_CONTROLLER}:50099"
         self.target = f"{_TARGET}:{_GRPC_PORT}"
         self.hosts = tuple(f"{prefix}w{i}" for i in range(workers))
         self.switch_namespace, self.management = f"{prefix}s", f"{prefix}c"
-        self.device_id = 0
-        self.target_process: TargetProcess
-        self.controller: ControllerProcess
+        self.ports = tuple(f"port{i}" for i in range(workers + 1))
+        self.device_id = device_id
+        self._kind = kind
+        self._controller_options = [*("--target", self.target, "--address", ADDRESS, "--bind", _CONTROLLER)]
+        self._controller_options += ["--ports", f"0-{workers}", "--device-id", str(device_id), *controller]
 
     def enter(self, host: int) -> list[str]:
         """A command line's beginning that runs the rest at a worker."""
@@ -69,6 +83,29 @@ class P4Rack:
     def address(self, host: int) -> str:
         """Of a worker."""
         return f"10.77.0.{host + 1}"
+
+    def start_target(self) -> None:
+        """Starts the target without a program."""
+        self.target_process = TargetProcess(
+            lambda folder: _target_command(self._kind, self.ports, self.device_id, folder),
+            enter(self.switch_namespace),
+        )
+
+    def start_controller(self) -> None:
+        """Starts the controller, in the place of one that has ended, and waits until it is ready."""
+        if "controller" in vars(self):
+            self.controller.kill()
+        try:
+            self.controller = ControllerProcess(self._controller_options, enter(self.management))
+        except BaseException as error:
+            error.add_note(f"the target said:\n{self.target_process.kill()}")
+            raise
+
+    def stop(self) -> None:
+        """Ends both, as far as they run."""
+        for process in ("controller", "target_process"):
+            if process in vars(self):
+                vars(self)[process].kill()
 
 
 def enter(namespace: str) -> list[str]:
@@ -83,6 +120,13 @@ class ControllerProcess(Child):
         lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         super().__init__("wiresum", ["controller", *args], name="the controller", on_line=lines.put, prefix=prefix)
         try:
+            self._await_ready(lines)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _await_ready(self, lines: "queue.SimpleQueue[str | None]") -> None:
+        try:
             line = lines.get(timeout=_READY_SECONDS)
         except queue.Empty:
             raise self.failure("did not get ready in time") from None
@@ -92,13 +136,20 @@ class ControllerProcess(Child):
 
 
 class TargetProcess:
-    """BMv2 or our model, running in a namespace; it says nothing until it is stopped."""
+    """BMv2 or our model, running in a namespace; it says nothing until it is stopped.
 
-    def __init__(self, command: Sequence[str], prefix: Sequence[str]) -> None:
+    Args:
+        command: its command line, given a folder for its files.
+        prefix: of that.
+    """
+
+    def __init__(self, command: Callable[[str], Sequence[str]], prefix: Sequence[str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
+        self._folder = tempfile.TemporaryDirectory()
         # The kernel ends it with the thread that starts it, even if that is killed.
         self._process = subprocess.Popen(
-            [*prefix, "setpriv", "--pdeathsig", "KILL", "--", *command],
+            [*prefix, "setpriv", "--pdeathsig", "KILL", "--", *command(self._folder.name)],
+            cwd=ROOT,
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=subprocess.STDOUT,
@@ -118,37 +169,42 @@ class TargetProcess:
         size = os.fstat(self._output.fileno()).st_size
         said = os.pread(self._output.fileno(), 4000, max(0, size - 4000)).decode(errors="replace")
         self._output.close()
+        self._folder.cleanup()
         return said
 
 
-def _target_command(kind: str, interfaces: Sequence[str], device_id: int) -> list[str]:
+def _target_command(kind: str, interfaces: Sequence[str], device_id: int, folder: str) -> list[str]:
     ports = [word for number, name in enumerate(interfaces) for word in ("-i", f"{number}@{name}")]
     if kind == "bmv2":
-        own = ["--device-id", str(device_id), "--log-level", "error", "--thrift-port", str(20000 + device_id % 20000)]
+        own = [
+            "--device-id",
+            str(device_id),
+            "--log-level",
+            "error",
+            "--notifications-addr",
+            f"ipc://{folder}/bmv2.ipc",
+        ]
         there = ["--", "--grpc-server-addr", f"0.0.0.0:{_GRPC_PORT}", "--cpu-port", str(_CPU_PORT)]
         return ["simple_switch_grpc", "--no-p4", *own, *ports, *there]
     options = ["--device-id", str(device_id), "--grpc-addr", f"0.0.0.0:{_GRPC_PORT}", "--cpu-port", str(_CPU_PORT)]
     return [sys.executable, "-m", "wiresum", "p4switch", "--no-p4", *ports, *options]
 
 
-def _namespaces(rack: P4Rack, undo: ExitStack) -> list[str]:
-    """Makes namespaces and links; returns the interfaces of the switch's ports."""
+def _make_namespaces(rack: P4Rack, undo: ExitStack) -> None:
+    """Makes namespaces and links."""
     for name in (rack.switch_namespace, rack.management, *rack.hosts):
         undo.callback(subprocess.run, ["ip", "netns", "delete", name], capture_output=True)
         ip("netns", "add", name)
         ip("-n", name, "link", "set", "lo", "up")
         quiet = "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1"
         subprocess.run([*enter(name), "sysctl", "-qw", *quiet], check=True, capture_output=True)
-    ports = []
     addresses = [*(rack.address(i) for i in range(len(rack.hosts))), _CONTROLLER]
     for number, (name, address) in enumerate(zip((*rack.hosts, rack.management), addresses, strict=True)):
-        ports.append(f"port{number}")
-        _link(rack.switch_namespace, ports[-1], name, "eth0")
+        _link(rack.switch_namespace, rack.ports[number], name, "eth0")
         ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
     _link(rack.switch_namespace, "manage", rack.management, "manage")
     ip("-n", rack.switch_namespace, "address", "add", f"{_TARGET}/24", "dev", "manage")
     ip("-n", rack.management, "address", "add", "10.78.0.2/24", "dev", "manage")
-    return ports
 
 
 def _link(one: str, name: str, other: str, other_name: str) -> None:
@@ -170,19 +226,11 @@ def p4_rack(kind: str, *, workers: int = 2, values: int = 64, controller: Sequen
     """
     assert threading.current_thread() is threading.main_thread(), "processes end with the thread that starts them"
     number = next(_racks)
-    rack = P4Rack(f"wsp{os.getpid()}n{number}", workers)
-    rack.device_id = device_id = os.getpid() * 16 % 2**30 + number  # two BMv2 of one id collide, even across namespaces
+    options = [*controller] if "--json" in controller else ["--values", str(values), *controller]
+    rack = P4Rack(kind, f"wsp{os.getpid()}n{number}", workers, os.getpid() * 16 % 2**30 + number, options)
     with ExitStack() as undo:
-        ports = _namespaces(rack, undo)
-        rack.target_process = TargetProcess(_target_command(kind, ports, device_id), enter(rack.switch_namespace))
-        undo.callback(rack.target_process.kill)
-        options = ["--target", rack.target, "--address", ADDRESS, "--bind", _CONTROLLER]
-        options += ["--ports", f"0-{len(ports) - 1}", "--device-id", str(device_id), *controller]
-        options += [] if "--json" in controller else ["--values", str(values)]
-        try:
-            rack.controller = ControllerProcess(options, enter(rack.management))
-        except BaseException as error:
-            error.add_note(f"the target said:\n{rack.target_process.kill()}")
-            raise
-        undo.callback(rack.controller.stop)
+        _make_namespaces(rack, undo)
+        undo.callback(rack.stop)
+        rack.start_target()
+        rack.start_controller()
         yield rack

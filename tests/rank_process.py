@@ -3,6 +3,7 @@
 `RankProcess` starts one; the rest of this file is what runs in it.
 """
 
+import hashlib
 import os
 import queue
 import sys
@@ -27,16 +28,25 @@ class RankProcess(Child):
     Args:
         scenario: name of a function of this file.
         switch: control address.
+        timeout: seconds that a collective may take.
         prefix: see `Child`.
     """
 
     def __init__(
-        self, scenario: str, switch: str, *, job: str, rank: int, world_size: int, prefix: Sequence[str] = ()
+        self,
+        scenario: str,
+        switch: str,
+        *,
+        job: str,
+        rank: int,
+        world_size: int,
+        timeout: float = 300.0,
+        prefix: Sequence[str] = (),
     ) -> None:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         super().__init__(
             "tests.rank_process",
-            [scenario, switch, job, str(rank), str(world_size)],
+            [scenario, switch, job, str(rank), str(world_size), str(timeout)],
             name=f"rank {rank}",
             on_line=self._lines.put,
             prefix=prefix,
@@ -46,6 +56,12 @@ class RankProcess(Child):
         """Waits for the process to say this; fails if it says something else, or ends."""
         said = self._lines.get(timeout=_LIMIT)
         assert said == line, self.failure(f"said {said!r} instead of {line!r}")
+
+    def read(self) -> str:
+        """Waits for the process to say anything; fails if it ends."""
+        said = self._lines.get(timeout=_LIMIT)
+        assert said is not None, self.failure("ended without a word")
+        return said
 
 
 def say(line: str) -> None:
@@ -142,6 +158,50 @@ def fork(communicator: Communicator) -> None:
     communicator.close()
 
 
+def bits_of_sums(communicator: Communicator) -> str:
+    """A digest of the bits of sums of several types and sizes."""
+    rng = np.random.default_rng(communicator.rank)
+    digest = hashlib.sha256()
+    for size in (1, 63, 5000):
+        floats = rng.standard_normal(size) * 10.0 ** rng.integers(-30, 30, size)
+        for dtype in (np.float32, np.float16):
+            with np.errstate(over="ignore"):
+                digest.update(communicator.all_reduce(floats.astype(dtype)).tobytes())
+        for kind in (np.int32, np.int8):
+            limits = np.iinfo(kind)
+            array = rng.integers(limits.min, limits.max, size, endpoint=True).astype(kind)
+            digest.update(communicator.all_reduce(array).tobytes())
+    return digest.hexdigest()
+
+
+def say_sums(communicator: Communicator) -> None:
+    say(bits_of_sums(communicator))
+    communicator.close()
+
+
+def sum_and_leave(communicator: Communicator) -> None:
+    sum_once(communicator)
+    communicator.close()
+    say("left")
+
+
+def sum_and_idle(communicator: Communicator) -> None:
+    """Never comes to the second collective."""
+    sum_once(communicator)
+    say("idle")
+    time.sleep(_LIMIT)
+
+
+def say_what_fails(communicator: Communicator) -> None:
+    """Says the error of a second collective."""
+    sum_once(communicator)
+    say("waiting")
+    try:
+        communicator.all_reduce(np.ones(1000, np.float32))
+    except WiresumError as error:
+        say(f"{type(error).__name__}: {error}")
+
+
 def watchdog() -> None:
     """A rank that hangs must not outlive its test, which reports it by the exit code."""
     time.sleep(_LIMIT)
@@ -149,9 +209,11 @@ def watchdog() -> None:
 
 
 def main() -> None:
-    scenario, switch, job, rank, world_size = sys.argv[1:]
+    scenario, switch, job, rank, world_size, timeout = sys.argv[1:]
     threading.Thread(target=watchdog, daemon=True).start()
-    communicator = Communicator(switch=switch, job=job, rank=int(rank), world_size=int(world_size))
+    communicator = Communicator(
+        switch=switch, job=job, rank=int(rank), world_size=int(world_size), timeout=float(timeout)
+    )
     body: Callable[[Communicator], None] = globals()[scenario.removeprefix("with:")]
     if scenario.startswith("with:"):
         with communicator:
