@@ -4,6 +4,7 @@ control ControlPlane(inout headers_t hdr, inout metadata_t meta, inout standard_
     apply {
         if (hdr.packet_out.command == Command.CLEAR) {
             meta.is_clear = true;
+            meta.tag = hdr.packet_out.argument;
             meta.worker.base = hdr.packet_out.base;
             meta.worker.slots = hdr.packet_out.slots;
         } else {

@@ -37,7 +37,7 @@ control WiresumEgress(inout headers_t hdr, inout metadata_t meta, inout standard
             hdr.packet_in.setValid();
             hdr.packet_in.reason = meta.reason;
             hdr.packet_in.ingress_port = (bit<16>)standard_metadata.ingress_port;
-            hdr.packet_in.argument = hdr.packet_out.argument;
+            hdr.packet_in.argument = meta.tag;
             hdr.packet_out.setInvalid();
         } else if (meta.is_result) {
             if (standard_metadata.instance_type == REPLICATED) {

@@ -121,6 +121,7 @@ struct worker_t {
 }
 
 struct metadata_t {
+    bit<16> zero; // stays 0
     worker_t worker;
     mac_t own_mac;
     Event event;
@@ -132,6 +133,7 @@ struct metadata_t {
     bool is_rewritten; // the IPv4 checksum must be computed anew
     Reason reason;
     bool is_clear; // clears a cell
+    bit<16> tag;   // by which the control plane knows what it asked for
     // Of the slot: where it stands, and what the registers said.
     slot_t slot;
     cell_t cell;

@@ -4,6 +4,8 @@ import secrets
 import shutil
 import subprocess
 import tempfile
+import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +60,16 @@ class Bmv2Target:
         self._packet_ins: list[bytes] = []
         self._learned: list[tuple[str, int]] = []
         self._tag = self._mark = 0
-        self._groups: set[int] = set()
+        self._loaded = False
+        self._rows: list[TableRow] = []
+        self._groups: list[int] = []
+        self._members: set[int] = set()
         self._device = secrets.randbelow(2**24) + 1
         self._ports = VethPorts((*PORTS, PROBE_PORT))
         self._folder = tempfile.TemporaryDirectory()
         self._client: P4RuntimeClient | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._cli: subprocess.Popen[str] | None = None
         try:
             self._start()
         except BaseException:
@@ -99,6 +105,8 @@ class Bmv2Target:
         """Ends the process and removes the namespace."""
         if self._client is not None:
             self._client.close()
+        if self._cli is not None:
+            self._cli.communicate()
         if self._process is not None:
             self._process.terminate()
             self._process.wait(SECONDS)
@@ -118,15 +126,25 @@ class Bmv2Target:
                 self._learned.append((mac.rjust(6, b"\0").hex(":"), int.from_bytes(port, "big")))
 
     def reset(self) -> None:
-        # BMv2 keeps multicast groups when a program is loaded, and forgets that it did: a group that is made again has
-        # each copy twice.
-        for group in self._groups:
-            self._connected.delete([multicast_group(group)])
-        self._groups = {FLOOD_GROUP}
-        self._connected.set_pipeline(self._program)
+        if not self._loaded:
+            self._connected.set_pipeline(self._program)
+            self._loaded = True
+            flood = multicast_group(FLOOD_GROUP, [(port, 0) for port in (*PORTS, PROBE_PORT)])
+            self._connected.insert([flood, self._p4info.digest("learned_t")])
+        # Loading the program again would be a second for the largest; a pool is cleared when a job takes it.
+        self._connected.delete([self._p4info.entry(row.table, row.key) for row in self._rows])
+        self._connected.delete([multicast_group(group) for group in self._groups])
+        counters = [self._p4info.counter("WiresumIngress.drops", index) for index in DROPS]
+        counters += [
+            self._p4info.counter("WiresumIngress.events", member << 4 | event)
+            for member in self._members
+            for event in EVENTS
+        ]
+        for entity in counters:
+            entity.counter_entry.data.packet_count = 0
+        self._connected.modify(counters)
+        self._rows, self._groups, self._members = [], [], set()
         self._packet_ins.clear()
-        flood = multicast_group(FLOOD_GROUP, [(port, 0) for port in (*PORTS, PROBE_PORT)])
-        self._connected.insert([flood, self._p4info.digest("learned_t")])
         self._insert(own_rows())
         self._insert(
             TableRow(
@@ -139,13 +157,16 @@ class Bmv2Target:
         )
         self._learned.clear()
 
-    def _insert(self, rows: Any) -> None:
-        self._connected.insert([self._p4info.entry(row.table, row.key, row.action, row.arguments) for row in rows])
+    def _insert(self, rows: Iterable[TableRow]) -> None:
+        new = list(rows)
+        self._connected.insert([self._p4info.entry(row.table, row.key, row.action, row.arguments) for row in new])
+        self._rows += new
 
     def add_job(self, job: Job) -> None:
         self._tag = self._tag % 60000 + 1
         assert self.packet_out(clear_packet(job, self._tag)) == []
-        self._groups.add(job.group)
+        self._groups.append(job.group)
+        self._members.update(worker.member for worker in job.workers)
         expected = cleared_packet(self._tag)
         wait_until(lambda: expected in self._packet_ins, "the pool was not cleared", within=SECONDS)
         self._packet_ins.remove(expected)
@@ -224,25 +245,35 @@ class Bmv2Target:
         end = job.base + job.slots
         names = {"newest": end, **dict.fromkeys(("seen", "count", "e0", "e1"), 2 * end)}
         names |= {f"values.value_{i:02x}": 2 * end for i in range(self.values)}
-        commands = [
-            f"register_read WiresumIngress.slots.{name} {index}"
-            for name, count in names.items()
-            for index in range(count)
-        ]
-        done = subprocess.run(
-            ["ip", "netns", "exec", self._ports.namespace, "simple_switch_CLI"],
-            input="\n".join(commands),
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        )
-        cells: dict[str, list[int]] = {}
-        for line in done.stdout.splitlines():
-            left, equals, value = line.removeprefix("RuntimeCmd: ").partition("]=")
-            if equals:
-                cells.setdefault(left.partition("[")[0], []).append(int(value))
+        cells = self._read_registers(names)
         return registers_of(job, self.values, lambda name, count: cells[name][:count])
+
+    def _read_registers(self, sizes: dict[str, int]) -> dict[str, list[int]]:
+        """The first cells of registers, which BMv2 shows on its other control interface only."""
+        if self._cli is None:
+            self._cli = subprocess.Popen(
+                ["ip", "netns", "exec", self._ports.namespace, "simple_switch_CLI"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        assert self._cli.stdin is not None
+        assert self._cli.stdout is not None
+        names = [f"WiresumIngress.slots.{name}" for name, count in sizes.items() for _ in range(count)]
+        indexes = [index for count in sizes.values() for index in range(count)]
+        # Written by a thread, since the answers would fill the pipe.
+        text = "".join(f"register_read {name} {index}\n" for name, index in zip(names, indexes, strict=True))
+        writer = threading.Thread(target=lambda: (self._cli.stdin.write(text), self._cli.stdin.flush()))  # type: ignore[union-attr]
+        writer.start()
+        cells: dict[str, list[int]] = {}
+        for name, index in zip(names, indexes, strict=True):
+            line = ""
+            while f"{name}[{index}]=" not in line:
+                line = self._cli.stdout.readline()
+                assert line, "simple_switch_CLI has ended"
+            cells.setdefault(name, []).append(int(line.rpartition("=")[2]))
+        writer.join()
+        return cells
 
     def counters(self, job: Job) -> dict[str, int]:
         counted: dict[str, int] = {}

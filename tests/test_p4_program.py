@@ -83,4 +83,4 @@ def test_the_command_prints_needs_beside_limits(
 def test_the_command_refuses_what_is_no_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     assert main(["p4resources", str(tmp_path / "x.json")]) == 1
-    assert "x.json" in capsys.readouterr().err
+    assert "x.json: not the JSON that p4c-bm2-ss writes" in capsys.readouterr().err

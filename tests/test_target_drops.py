@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from scapy.layers.inet import IP, UDP
 from scapy.layers.l2 import Ether
@@ -138,6 +139,18 @@ def test_a_packet_without_a_checksum_is_taken(target: Target, job: Job) -> None:
     b = job.workers[1]
     packet = frame(b, chunk(target, job, 1, 7), chksum=0)
     assert target.send(b.port, packet) == to_all(job, chunk(target, job, 1, 12))
+
+
+def test_a_checksum_that_comes_to_zero_is_sent_as_all_ones(target: Target, job: Job) -> None:
+    """RFC 768; one packet in 65,536 has it, and would never get through."""
+    b = job.workers[1]
+    values = np.full(target.values, 7)
+    values[-1] = 0
+    checksum = int.from_bytes(frame(b, chunk(target, job, 1, values))[40:42], "big")
+    values[-1] = checksum
+    packet = frame(b, chunk(target, job, 1, values))
+    assert packet[40:42] == b"\xff\xff"
+    assert target.send(b.port, packet) == to_all(job, chunk(target, job, 1, values + 5))
 
 
 def test_padding_to_the_least_frame_changes_nothing(target: Target, job: Job) -> None:

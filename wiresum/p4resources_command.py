@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from switch.controller.program_files import find
 from switch.model import resources
+from switch.model.errors import ProgramError
 from switch.model.program import Program
 from switch.model.resources import ASSUMPTIONS, Estimate, estimate
 
@@ -31,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     files = args.program or [find(values)[0] for values in SIZES]
-    programs = [Program.load(file) for file in files]
+    programs = [_load(str(file)) for file in files]
     estimates = [
         estimate(program, per_alu=per_alu)
         for program in programs
@@ -50,6 +51,13 @@ def run(args: argparse.Namespace) -> int:
     for text in ASSUMPTIONS:
         console.print(f"- {text}", highlight=False)
     return 0
+
+
+def _load(file: str) -> Program:
+    try:
+        return Program.load(file)
+    except ProgramError as error:
+        raise ProgramError(f"{file}: {error}") from None
 
 
 def _rows(estimates: list[Estimate]) -> list[tuple[str, list[str], str]]:
