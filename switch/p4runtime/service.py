@@ -284,6 +284,10 @@ class P4RuntimeService:
         self._wake.wait(seconds)
         self._wake.clear()
 
+    def wake(self) -> None:
+        """Ends `wait`."""
+        self._wake.set()
+
     def tick(self) -> float:
         """Sends the primaries what waits for them; returns the seconds until it is to be called again.
 
