@@ -1,0 +1,317 @@
+"""Builds a topology out of Mininet's nodes, shapes its links, and takes it away again."""
+
+import contextlib
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from protocol.constants import CONTROL_PORT, DATA_PORT
+from protocol.faults import FaultRates
+from wiresum.lab.faults import FaultPlan, plan_faults
+from wiresum.lab.kernel import Kernel, check_machine, kernel
+from wiresum.lab.marks import VARIABLE, RunMark
+from wiresum.lab.programs import LabError, Program, run_in
+from wiresum.lab.shaping import lose, lost_frames, offloads_off, shape
+from wiresum.lab.topology import LinkSpec, Topology
+
+KINDS: Final = ("software", "model", "bmv2")
+P4_VALUES: Final = (32, 64, 256)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabSettings:
+    """What a network is made of.
+
+    Attributes:
+        topology: hosts, switches, links.
+        kind: of all switches, one of KINDS.
+        slots: slots of each switch, None for its default.
+        values: values per packet that a P4 program is compiled for; None for its default.
+        seed: of the faults.
+        mechanism: of the faults, one of `faults.MECHANISMS`.
+        frames_are_packets: turns segmentation offload off, so that captures show packets as they would be on a wire.
+        offload: whether the software switch uses segmentation offload.
+
+    Raises:
+        ValueError: a value that cannot be.
+        LabError: a kind of switch that cannot be in such a topology.
+    """
+
+    topology: Topology
+    kind: str = "software"
+    slots: int | None = None
+    values: int | None = None
+    seed: int = 0
+    mechanism: str = "auto"
+    frames_are_packets: bool = False
+    offload: bool = True
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"a switch is one of {', '.join(KINDS)}, not {self.kind!r}")
+        if self.kind != "software" and len(self.topology.switches) > 1:
+            raise LabError(f"a tree needs switches of kind 'software'; those of kind {self.kind!r} join none yet")
+        if self.kind != "software" and self.values not in (None, *P4_VALUES):
+            raise ValueError(f"the P4 program adds {P4_VALUES} values per packet, not {self.values}")
+
+
+class Lab:
+    """A network that runs, from `__enter__` to `close`; needs root and Mininet. Only from the main thread.
+
+        with Lab(LabSettings(topology=rack(4)), logs=folder) as lab:
+            lab.host("h1").launch("sum", [...], environment=lab.worker_environment(0))
+
+    Args:
+        settings: what to build.
+        logs: an existing folder for what its programs write.
+
+    Attributes:
+        net: Mininet's own object.
+        plan: how faults are made.
+
+    Raises:
+        LabError: something is missing here, or did not start.
+    """
+
+    def __init__(self, settings: LabSettings, *, logs: Path) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("programs end with the thread that starts them: build networks from the main thread")
+        check_machine(bmv2=settings.kind == "bmv2")
+        self.settings, self.topology = settings, settings.topology
+        self.kernel: Kernel = kernel()
+        self.plan: FaultPlan = plan_faults(settings.topology, settings.kind, self.kernel, settings.mechanism)
+        self._logs = logs
+        self.mark = RunMark()
+        self.wires: list[Program] = []
+        self._nodes: list[Any] = []
+        self._before = os.environ.get(VARIABLE)
+        os.environ[VARIABLE] = self.mark.id  # every process from here on can be told as ours
+        try:
+            self._build()
+        except BaseException:
+            self.close()
+            raise
+
+    def _build(self) -> None:
+        from mininet.link import Link
+        from mininet.log import setLogLevel
+        from mininet.net import Mininet
+        from mininet.node import Node
+
+        from wiresum.lab.nodes import SWITCHES, WorkerHost
+
+        setLogLevel("critical")  # it writes to standard error, and we check results
+        self.net = Mininet(controller=None, link=Link, build=False)
+        for host in self.topology.hosts:
+            self._nodes.append(self.net.addHost(host.name, cls=WorkerHost, ip=f"{host.address}/8"))
+        for switch in self.topology.switches:
+            cls = SWITCHES[self.settings.kind]
+            self._nodes.append(self.net.addSwitch(switch.name, cls=cls, **self._params(switch)))
+        for link in self.topology.links:
+            ends = self.net[link.child], self.net[link.parent]
+            if self._wired(link):
+                middle = Node(f"w{link.child}", inNamespace=True)
+                self._nodes.append(middle)
+                self.net.addLink(ends[0], middle)
+                self.net.addLink(middle, ends[1])
+            else:
+                self.net.addLink(*ends)
+        self.net.build()
+        for link in self.topology.links:
+            self._shape(link)
+        self.net.start()
+
+    def _params(self, switch: Any) -> dict[str, Any]:
+        settings = self.settings
+        params: dict[str, Any] = {
+            "address": switch.address,
+            "slots": settings.slots,
+            "seed": settings.seed,
+            "logs": self._logs,
+            "scratch": self.mark.scratch,
+        }
+        if switch.parent is not None:
+            above = next(other for other in self.topology.switches if other.name == switch.parent)
+            params["parent"] = f"{above.address}:{CONTROL_PORT}"
+        if settings.kind != "software":
+            return params | ({} if settings.values is None else {"values": settings.values})
+        params["offload"] = settings.offload
+        hosts = self.topology.hosts_of(switch.name)
+        if self.plan.mechanism == "injector" and hosts:
+            link = self.topology.link_of(hosts[0].name)  # as all its others
+            params |= {"faults_in": link.up.fault_rates(), "faults_out": link.down.fault_rates()}
+        return params
+
+    def interfaces(self, link: LinkSpec) -> tuple[tuple[int, str], tuple[int, str]]:
+        """The link's two ends, below and above: a process in the namespace, and the interface's name."""
+        child, parent = self.net[link.child], self.net[link.parent]
+        if not self._wired(link):
+            ((low, high),) = child.connectionsTo(parent)
+            return (child.pid, low.name), (parent.pid, high.name)
+        middle = next(node for node in self._nodes if node.name == f"w{link.child}")
+        ((low, _),), ((_, high),) = child.connectionsTo(middle), middle.connectionsTo(parent)
+        return (child.pid, low.name), (parent.pid, high.name)
+
+    def _shape(self, link: LinkSpec) -> None:
+        low, high = self.interfaces(link)
+        netem = self.plan.mechanism == "netem"
+        for end, direction in ((low, link.up), (high, link.down)):
+            if self.settings.frames_are_packets or self.plan.mechanism in ("netem", "wire"):
+                offloads_off(*end)
+            shape(*end, direction, self.kernel, netem=netem)
+        if self.plan.ordinary_loss:
+            for end, direction in ((high, link.up), (low, link.down)):  # at the far end of each direction
+                if direction.loss:
+                    lose(*end, direction.loss, spare_udp_port=DATA_PORT)
+        if self._wired(link):
+            self._wire(link)
+
+    def _wired(self, link: LinkSpec) -> bool:
+        return self.plan.mechanism == "wire" and (link.up.faulty or link.down.faulty)
+
+    def _wire(self, link: LinkSpec) -> None:
+        from wiresum.lab.nodes import fault_text, own_environment, prepare
+
+        middle = next(node for node in self._nodes if node.name == f"w{link.child}")
+        prepare(middle)
+        below, above = (interface.name for interface in middle.intfList())
+        for name in (below, above):
+            run_in(middle.pid, "ip", "link", "set", name, "up")
+            offloads_off(middle.pid, name)
+        words = ["-m", "wiresum.lab.wire", below, above, "--seed", f"{self.settings.seed} {link.child}"]
+        for option, rates in (("--faults", link.up.fault_rates()), ("--back", link.down.fault_rates())):
+            words += [option, fault_text(rates)] if rates != FaultRates() else []
+        program = Program(
+            f"wire of {link.child}",
+            [_python(), *words],
+            namespace=middle.pid,
+            environment=own_environment(),
+            log=self._logs / f"wire-{link.child}.log",
+        )
+        self.wires.append(program)
+        program.await_line("wire ready", 60)
+
+    def host(self, name: str) -> Any:
+        """A host by its name, as Mininet's node."""
+        return self.net[name]
+
+    def switch(self, name: str) -> Any:
+        """A switch by its name, as Mininet's node."""
+        return self.net[name]
+
+    def control_of(self, host: str) -> str:
+        """The control address of the switch that a host is at."""
+        return str(self.net[self.topology.link_of(host).parent].control)
+
+    def worker_environment(self, rank: int, world: int | None = None) -> dict[str, str]:
+        """What torchrun and wiresum would set for the worker of that rank, without the rest of the environment."""
+        host = self.topology.hosts[rank]
+        interface = self.interfaces(self.topology.link_of(host.name))[0][1]
+        world = world or len(self.topology.hosts)
+        return {
+            "RANK": str(rank),
+            "LOCAL_RANK": "0",
+            "GROUP_RANK": str(rank),
+            "ROLE_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": "1",
+            "GROUP_WORLD_SIZE": str(world),
+            "ROLE_WORLD_SIZE": str(world),
+            "MASTER_ADDR": self.topology.hosts[0].address,
+            "MASTER_PORT": "29500",
+            "TORCHELASTIC_RUN_ID": self.mark.id,
+            "OMP_NUM_THREADS": "1",
+            "PYTHONUNBUFFERED": "1",
+            "GLOO_SOCKET_IFNAME": interface,
+            "TP_SOCKET_IFNAME": interface,
+            "WIRESUM_SWITCH": self.control_of(host.name),
+            VARIABLE: self.mark.id,
+        }
+
+    def programs(self) -> Iterator[Program]:
+        """What the network itself runs: switches and wires."""
+        for switch in self.topology.switches:
+            yield from self.net[switch.name].programs
+        yield from self.wires
+
+    def failed_programs(self) -> list[tuple[Program, int]]:
+        """Those of the network's own programs that have ended, which none should."""
+        return [(program, code) for program in self.programs() if (code := program.poll()) is not None]
+
+    def counters(self, switch: str) -> dict[str, Any]:
+        """What `wiresum stats --json` says of a switch; {"error": ...} if it does not answer."""
+        from wiresum.lab.nodes import own_command, own_environment
+
+        node = self.net[switch]
+        where = getattr(node, "_controller_node", None) or node
+        environment = own_environment()
+        command = ["env", f"PYTHONPATH={environment['PYTHONPATH']}", *own_command("stats", node.control, "--json")]
+        try:
+            found: dict[str, Any] = json.loads(run_in(where.pid, *command, timeout=60))
+        except (LabError, ValueError) as error:
+            return {"error": str(error)}
+        return found
+
+    def link_counters(self, link: LinkSpec) -> dict[str, dict[str, int]]:
+        """Frames and bytes of a link since it was made: `up` as counted at the lower end, `down` at the upper one."""
+        found = {}
+        for name, (pid, interface) in zip(("up", "down"), self.interfaces(link), strict=True):
+            statistics = json.loads(run_in(pid, "ip", "-j", "-s", "link", "show", "dev", interface))[0]["stats64"]["tx"]
+            found[name] = {key: int(statistics[key]) for key in ("bytes", "packets", "dropped")}
+            queues = run_in(pid, "tc", "-s", "qdisc", "show", "dev", interface)
+            # The inner queue's drops are counted by HTB as well.
+            drops = [int(number) for number in re.findall(r"dropped (\d+)", queues)]
+            found[name]["queue_dropped"] = max(drops, default=0)
+        if self.plan.ordinary_loss:
+            low, high = self.interfaces(link)
+            for name, end, direction in (("up", high, link.up), ("down", low, link.down)):
+                found[name]["lost_ordinary"] = lost_frames(*end) if direction.loss else 0
+        return found
+
+    def close(self) -> None:
+        """Ends every process and namespace of the network; idempotent. Ctrl-C waits until it is done."""
+        with _signals_ignored():
+            for wire in self.wires:
+                wire.end(grace=1.0)
+            for node in reversed(self._nodes):
+                with contextlib.suppress(OSError, AttributeError):
+                    node.terminate()
+            self._nodes.clear()
+            if self._before is None:
+                os.environ.pop(VARIABLE, None)
+            else:
+                os.environ[VARIABLE] = self._before
+            self.mark.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _signals_ignored() -> Iterator[None]:
+    before: Mapping[signal.Signals, Any] = {
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _python() -> str:
+    import sys
+
+    return sys.executable

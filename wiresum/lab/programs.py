@@ -1,0 +1,219 @@
+"""Programs that run in a network namespace and end with the process that started them, even by kill -9.
+
+Start them from a thread that lives as long as they should: the kernel ends them when that thread goes.
+"""
+
+import contextlib
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from protocol.errors import WiresumError
+from wiresum.processes import describe_exit
+
+_TAIL_LINES: Final = 40
+_DRAIN_SECONDS: Final = 1.0
+
+
+class LabError(WiresumError):
+    """A network could not be set up, or something in it failed."""
+
+
+def enter(pid: int | None) -> list[str]:
+    """The beginning of a command line that runs the rest in the namespaces of a process; of this one for None."""
+    return [] if pid is None else ["mnexec", "-a", str(pid)]
+
+
+def run_in(pid: int | None, *command: str, timeout: float = 30.0) -> str:
+    """Runs a command in a namespace and returns what it writes.
+
+    Raises:
+        LabError: it failed; the text ends with what it said.
+    """
+    try:
+        done = subprocess.run(
+            [*enter(pid), *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+        )
+    except FileNotFoundError as error:
+        raise LabError(f"{error.filename} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise LabError(f"{' '.join(command)} has not ended within {timeout:g} s") from None
+    if done.returncode:
+        said = done.stderr.strip() or done.stdout.strip() or describe_exit(done.returncode)
+        raise LabError(f"{' '.join(command)}: {said}")
+    return done.stdout
+
+
+class Log:
+    """A file of lines that takes a full disk calmly: it stops, and remembers why."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problem = ""
+        self._file: IO[str] | None = None
+        try:
+            self._file = path.open("a", errors="replace", buffering=1)
+        except OSError as error:
+            self._fail(error)
+
+    def write(self, line: str) -> None:
+        """Adds a line."""
+        if self._file is not None and not self.problem:
+            try:
+                self._file.write(line + "\n")
+            except OSError as error:
+                self._fail(error)
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._file is not None:
+            try:
+                self._file.close()
+            except OSError as error:
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        self.problem = self.problem or f"{self.path} is not complete: {error.strerror}"
+
+
+class Program:
+    """A command in a namespace; its standard output and error go line by line to a log and a callback.
+
+    Args:
+        name: what messages call it.
+        command: its words.
+        namespace: a process whose namespaces it runs in, or None.
+        environment: all its variables; None for those of this process.
+        log: file for its lines.
+        on_line: called from a thread with each line.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        namespace: int | None,
+        environment: Mapping[str, str] | None = None,
+        log: Path | None = None,
+        on_line: Callable[[str], None] | None = None,
+    ) -> None:
+        self.name = name
+        self.started = time.monotonic()
+        self.ended: float | None = None
+        self.log = None if log is None else Log(log)
+        self._on_line = on_line
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._fresh: queue.SimpleQueue[str | None] | None = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            # setpriv after mnexec: the kernel's promise to end it with us does not survive entering namespaces for all.
+            [*enter(namespace), "setpriv", "--pdeathsig", "KILL", "--", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name=f"output of {name}", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for raw in self._process.stdout:
+            line = raw.decode(errors="replace").rstrip("\r\n")
+            self._tail.append(line)
+            if self.log is not None:
+                self.log.write(line)
+            if (fresh := self._fresh) is not None:
+                fresh.put(line)
+            if self._on_line is not None:
+                self._on_line(line)
+        if (fresh := self._fresh) is not None:
+            fresh.put(None)
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code, negative for a signal, or None while it runs."""
+        code = self._process.poll()
+        if code is not None and self.ended is None:
+            self.ended = time.monotonic()
+        return code
+
+    @property
+    def seconds(self) -> float:
+        """How long it ran, or runs already."""
+        return (self.ended or time.monotonic()) - self.started
+
+    def said(self) -> str:
+        """The last lines of its output."""
+        return "\n".join(self._tail)
+
+    def failure(self, what: str) -> LabError:
+        """An error that says `what` happened to it and what it said last."""
+        return LabError(f"{self.name} {what}" + (f"; it said:\n{self.said()}" if self._tail else ""))
+
+    def await_line(self, pattern: str, seconds: float) -> re.Match[str]:
+        """Waits for a line that begins as `pattern` says; only before anything else has waited.
+
+        Raises:
+            LabError: it ended, or took too long.
+        """
+        assert self._fresh is not None
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                line = self._fresh.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise self.failure(f"did not get ready within {seconds:g} s") from None
+            if line is None:
+                raise self.failure(f"{describe_exit(self._process.wait())} before it was ready")
+            if found := re.match(pattern, line):
+                self._fresh = None
+                return found
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Sends a signal to it and to all of its process group."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def end(self, grace: float = 3.0, gentle: signal.Signals = signal.SIGTERM) -> int:
+        """Ends it, by `gentle` and after `grace` seconds by SIGKILL, and its process group; returns its exit code."""
+        if self.poll() is None and grace > 0:
+            self.send_signal(gentle)
+            self.send_signal(signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+        self.send_signal(signal.SIGKILL)
+        code = self._process.wait()
+        self.poll()
+        self._reader.join(_DRAIN_SECONDS)  # a process that has left the group may hold the pipe open
+        if self._process.stdout is not None and not self._reader.is_alive():
+            self._process.stdout.close()
+        if self.log is not None:
+            self.log.close()
+        return code
+
+
+def end_all(programs: Sequence[Program], grace: float = 3.0, gentle: signal.Signals = signal.SIGTERM) -> None:
+    """Ends several, all of them within `grace` seconds."""
+    deadline = time.monotonic() + grace
+    for program in programs:
+        if program.poll() is None:
+            program.send_signal(gentle)
+            program.send_signal(signal.SIGCONT)
+    while time.monotonic() < deadline and any(program.poll() is None for program in programs):
+        time.sleep(0.02)
+    for program in programs:
+        program.end(grace=0)

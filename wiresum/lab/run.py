@@ -1,0 +1,159 @@
+"""Runs one command on every host of a network, as torchrun would, and gathers what comes of it."""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wiresum.lab.network import Lab
+from wiresum.lab.programs import Program, end_all
+from wiresum.processes import describe_exit
+
+GRACE_SECONDS: Final = 10.0  # for the others, after one host has failed
+_POLL_SECONDS: Final = 0.05
+_TIME_LIMIT_CODE: Final = 124  # as of timeout(1)
+_FAILURE: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostResult:
+    """How the command ended on one host: its exit code is 128 + N for signal N."""
+
+    name: str
+    code: int
+    seconds: float
+    log: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandResult:
+    """How the command ended.
+
+    Attributes:
+        code: the first that was not 0, in time; 1 if only the network failed.
+        hosts: by rank.
+        problems: what went wrong, in words.
+    """
+
+    code: int
+    hosts: tuple[HostResult, ...]
+    problems: tuple[str, ...]
+
+
+def run_command(
+    lab: Lab,
+    command: Sequence[str],
+    *,
+    logs: Path,
+    environment: Mapping[str, str] | None = None,
+    on_line: Callable[[str, str], None] = lambda host, line: None,
+    on_tick: Callable[[Sequence[Program]], None] = lambda programs: None,
+    time_limit: float | None = None,
+    grace: float = GRACE_SECONDS,
+) -> CommandResult:
+    """Runs the command on all hosts and waits.
+
+    When it fails on one host, or a switch ends, the others have `grace` seconds to notice.
+
+    Args:
+        lab: the network.
+        command: its words, the same everywhere.
+        logs: folder for HOST.log.
+        environment: variables added to this process's and the worker's own.
+        on_line: called from threads with a host's name and each line it writes.
+        on_tick: called many times a second.
+        time_limit: seconds until it is ended, with exit code 124.
+        grace: see above.
+    """
+    started: list[Program] = []
+    deadline = None if time_limit is None else time.monotonic() + time_limit
+    try:
+        for rank, host in enumerate(lab.topology.hosts):
+            started.append(
+                lab.host(host.name).launch(
+                    host.name,
+                    command,
+                    environment=_environment(lab, rank, environment or {}),
+                    log=logs / f"{host.name}.log",
+                    on_line=lambda line, name=host.name: on_line(name, line),
+                )
+            )
+        code, problems = _await(lab, started, deadline, on_tick, grace)
+    finally:
+        end_all(started)
+    ends = [_code(program.poll() or 0) for program in started]
+    problems += [program.log.problem for program in started if program.log is not None and program.log.problem]
+    return CommandResult(
+        code=code,
+        hosts=tuple(
+            HostResult(name=program.name, code=end, seconds=round(program.seconds, 3), log=f"{program.name}.log")
+            for program, end in zip(started, ends, strict=True)
+        ),
+        problems=tuple(problems),
+    )
+
+
+def _environment(lab: Lab, rank: int, more: Mapping[str, str]) -> dict[str, str]:
+    # Under sudo, PATH leaves out the virtual environment that we run from.
+    own = str(Path(sys.executable).parent)
+    path = os.pathsep.join([own, os.environ.get("PATH", os.defpath)])
+    inherited = {name: value for name, value in os.environ.items() if name != "GLOO_SOCKET_IFNAME"}
+    return {**inherited, "PATH": path, **lab.worker_environment(rank), **more}
+
+
+def _await(
+    lab: Lab,
+    running: Sequence[Program],
+    deadline: float | None,
+    on_tick: Callable[[Sequence[Program]], None],
+    grace: float,
+) -> tuple[int, list[str]]:
+    code, problems = 0, []
+    lost: set[str] = set()
+    end: float | None = None
+    ended: set[str] = set()
+    while True:
+        for program in running:
+            status = program.poll()
+            if status is None or program.name in ended:
+                continue
+            ended.add(program.name)
+            if status:
+                problems.append(f"{program.name} {describe_exit(status)}")
+                code = code or _code(status)
+                end = end or time.monotonic() + grace
+        for program, status in lab.failed_programs():
+            if program.name not in lost:
+                lost.add(program.name)
+                said = program.said().splitlines()[-1:]
+                problems.append(" ".join([f"{program.name} {describe_exit(status)} while hosts were running", *said]))
+                end = end or time.monotonic() + grace
+        if len(ended) == len(running):
+            return code or (_FAILURE if lost else 0), problems
+        now = time.monotonic()
+        if deadline is not None and now > deadline:
+            left = ", ".join(program.name for program in running if program.name not in ended)
+            return code or _TIME_LIMIT_CODE, [*problems, f"the time limit has passed with {left} still running"]
+        if end is not None and now > end:
+            left = ", ".join(program.name for program in running if program.name not in ended)
+            return code or _FAILURE, [*problems, f"{left} did not end by themselves within {grace:g} s of that"]
+        on_tick(running)
+        time.sleep(_POLL_SECONDS)
+
+
+def _code(status: int) -> int:
+    return status if status >= 0 else 128 - status
+
+
+def terminate_on(*numbers: signal.Signals) -> None:
+    """Has signals unwind the stack, with exit code 128 + N, so that everything is cleaned up as after Ctrl-C."""
+
+    def on_signal(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    for number in numbers:
+        signal.signal(number, on_signal)

@@ -1,0 +1,108 @@
+"""What a run came to: a file for programs and a table for people."""
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from wiresum.lab.network import Lab
+from wiresum.lab.run import CommandResult
+
+_PACKAGES = ("wiresum", "torch", "numpy", "mininet")
+
+
+def machine() -> dict[str, Any]:
+    """What a measurement ran on."""
+    found: dict[str, Any] = {
+        "kernel": platform.release(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def totals(report: Mapping[str, Any]) -> dict[str, int]:
+    """A switch's counters over all jobs, from what `wiresum stats --json` says."""
+    rows = report.get("counters", [])
+    return {row["name"]: row["value"] for row in rows if row["job"] is None and row["rank"] is None}
+
+
+def summarize(
+    lab: Lab,
+    *,
+    name: str,
+    command: Sequence[str],
+    result: CommandResult,
+    seconds: float,
+    captures: Mapping[str, str],
+    problems: Sequence[str],
+) -> dict[str, Any]:
+    """Everything about a run, ready for JSON; asks the switches for their counters."""
+    topology = lab.topology
+    return {
+        "run": name,
+        "command": list(command),
+        "exit_code": result.code,
+        "seconds": round(seconds, 3),
+        "problems": list(problems),
+        "hosts": [asdict(host) for host in result.hosts],
+        "switch": lab.settings.kind,
+        "seed": lab.settings.seed,
+        "topology": asdict(topology),
+        "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": list(lab.plan.missing)},
+        "rates": "HTB" if any(d.rate for link in topology.links for d in (link.up, link.down)) else "none",
+        "links": {link.child: lab.link_counters(link) for link in topology.links},
+        "counters": {switch.name: lab.counters(switch.name) for switch in topology.switches},
+        "captures": dict(captures),
+        "machine": machine(),
+    }
+
+
+def save(summary: Mapping[str, Any], folder: Path) -> Path:
+    """Writes summary.json."""
+    path = folder / "summary.json"
+    path.write_text(json.dumps(summary, indent=2) + "\n")
+    return path
+
+
+def show(summary: Mapping[str, Any], console: Console) -> None:
+    """Prints hosts, links and switches as tables."""
+    codes = {host["name"]: host for host in summary["hosts"]}
+    table = Table("link", "exit code", "seconds", title=f"run {summary['run']}", title_justify="left")
+    for heading in ("MB up", "MB down", "packets up", "packets down", "queue drops"):
+        table.add_column(heading, justify="right")
+    for child, link in summary["links"].items():
+        host = codes.get(child)
+        up, down = link["up"], link["down"]
+        table.add_row(
+            child,
+            "" if host is None else str(host["code"]),
+            "" if host is None else f"{host['seconds']:.1f}",
+            *(f"{way['bytes'] / 1e6:,.1f}" for way in (up, down)),
+            *(f"{way['packets']:,}" for way in (up, down)),
+            f"{up['queue_dropped'] + down['queue_dropped']:,}",
+        )
+    console.print(table)
+    for name, report in summary["counters"].items():
+        if "error" in report:
+            console.print(f"{name}: no counters: {escape(report['error'])}")
+            continue
+        busy = [f"{key} {value:,}" for key, value in totals(report).items() if value]
+        console.print(f"{name} ({summary['switch']}): {', '.join(busy) or 'has counted nothing'}")
+    console.print(f"faults: {escape(summary['faults']['what'])}")
+    for text in (*summary["faults"]["missing"], *summary["problems"]):
+        console.print(f"[bold red]![/] {escape(text)}")

@@ -1,0 +1,189 @@
+"""`wiresum mininet`: builds a network of hosts and switches, and runs a command on every host of it."""
+
+import argparse
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from wiresum.lab.faults import MECHANISMS
+from wiresum.lab.topology import Direction, Topology, from_text, rack
+
+_KINDS: Final = ("software", "model", "bmv2")
+_STATUS_SECONDS: Final = 10.0
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the front end's parser."""
+    parser = subparsers.add_parser(
+        "mininet",
+        help="run a command on hosts around a switch, in namespaces on this machine (root)",
+        description=__doc__,
+        usage="wiresum mininet [options] -- COMMAND ...",
+        epilog="torchrun's variables, GLOO_SOCKET_IFNAME and WIRESUM_SWITCH are set for the command. The exit code is "
+        "the first that was not 0.",
+    )
+    add = parser.add_argument
+    shape = parser.add_mutually_exclusive_group()
+    shape.add_argument("--hosts", type=int, metavar="N", help="hosts around one switch (default: 4)")
+    shape.add_argument(
+        "--tree", metavar="FANOUTS", help="a tree: 2x4 is two racks of four, 3,1 a rack of three and one"
+    )
+    add("--switch", choices=_KINDS, default="software", help="kind of switch (default: %(default)s)")
+    add("--rate", type=float, metavar="MBIT", help="Mbit/s of every link (default: as fast as it goes)")
+    add("--trunk-rate", type=float, metavar="MBIT", help="of the links between switches (default: --rate)")
+    add("--delay", type=float, default=0.0, metavar="MS", help="milliseconds that packets take, each way")
+    add("--queue", type=int, default=1000, metavar="N", help="full frames that a link's queue holds (%(default)s)")
+    for name in ("loss", "duplicate", "reorder"):
+        add(f"--{name}", type=float, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
+    add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
+    add("--slots", type=int, metavar="N", help="slots of a worker's pool, a power of two")
+    add("--values", type=int, metavar="N", help="values in a packet")
+    add("--seed", type=int, default=0, help="of the faults (default: %(default)s)")
+    add("--pcap", nargs="?", const=Path(), type=Path, metavar="DIR", help="capture every link (default: into the run)")
+    add("--out", type=Path, default=Path("runs"), help="where a folder for the run is made (default: %(default)s)")
+    add("--name", help="of the run")
+    add("--time-limit", type=float, metavar="S", help="end the command after so many seconds, with exit code 124")
+    add("--quiet", action="store_true", help="do not show what the hosts write; it is in the logs anyway")
+    add("--cli", action="store_true", help="Mininet's prompt, with commands to look into the switches")
+    add("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run on every host")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Builds, runs, and takes away again."""
+    command = args.words[1:] if args.words[:1] == ["--"] else args.words
+    if not command and not args.cli:
+        raise ValueError("say what to run on every host, after --, or ask for the prompt with --cli")
+    topology = _topology(args)
+
+    from wiresum.lab.kernel import check_machine
+    from wiresum.lab.marks import remove_leftovers
+    from wiresum.lab.run import terminate_on
+
+    check_machine(bmv2=args.switch == "bmv2", tools=("tcpdump",) if args.pcap is not None else ())
+    terminate_on(signal.SIGTERM, signal.SIGHUP)
+    for gone in remove_leftovers():
+        _tell(f"removed what {gone} had left behind: it was killed")
+    return _run(args, topology, command)
+
+
+def _run(args: argparse.Namespace, topology: Topology, command: Sequence[str]) -> int:
+    from rich.console import Console
+
+    from wiresum.lab.captures import Captures
+    from wiresum.lab.folders import hand_over, new_folder
+    from wiresum.lab.network import Lab, LabSettings
+    from wiresum.lab.run import CommandResult, run_command
+    from wiresum.lab.summary import save, show, summarize
+
+    settings = LabSettings(
+        topology=topology,
+        kind=args.switch,
+        values=args.values if args.switch != "software" else None,
+        seed=args.seed,
+        mechanism=args.faults_by,
+        frames_are_packets=args.pcap is not None,
+    )
+    folder = new_folder(args.out, args.name or f"{topology.name}-{args.switch}")
+    with ExitStack() as undo:
+        undo.callback(hand_over, folder)
+        _tell(f"building {topology.name} of kind {args.switch}; logs in {folder}")
+        lab = undo.enter_context(Lab(settings, logs=folder))
+        _tell(f"faults: {lab.plan.what}")
+        for text in lab.plan.missing:
+            _tell(f"warning: {text}")
+        captures = None
+        if args.pcap is not None:
+            where = folder if args.pcap == Path() else args.pcap
+            where.mkdir(parents=True, exist_ok=True)
+            captures = undo.enter_context(Captures(lab, where))
+        start = time.monotonic()
+        result = CommandResult(code=0, hosts=(), problems=())
+        if command:
+            _tell(f"running on {len(topology.hosts)} hosts: {shlex.join(command)}")
+            result = run_command(
+                lab,
+                command,
+                logs=folder,
+                environment=_worker_variables(args),
+                on_line=(lambda host, line: None) if args.quiet else _line,
+                on_tick=_Status(_STATUS_SECONDS) if args.quiet else lambda programs: None,
+                time_limit=args.time_limit,
+            )
+        if args.cli:
+            from wiresum.lab.prompt import prompt
+
+            prompt(lab, _worker_variables(args))
+        seconds = time.monotonic() - start
+        files, problems = ({}, []) if captures is None else captures.stop()
+        problems = [*result.problems, *problems]
+        summary = summarize(
+            lab,
+            name=folder.name,
+            command=command,
+            result=result,
+            seconds=seconds,
+            captures=files,
+            problems=problems,
+        )
+        code = result.code or (1 if problems else 0)
+        summary["exit_code"] = code
+        show(summary, Console(stderr=True))
+        try:
+            save(summary, folder)
+        except OSError as error:
+            _tell(f"the summary could not be written: {error}")
+            code = code or 1
+        return code
+
+
+def _topology(args: argparse.Namespace) -> Topology:
+    way = Direction(
+        rate=args.rate,
+        delay=args.delay / 1000,
+        queue=args.queue,
+        loss=args.loss,
+        duplicate=args.duplicate,
+        reorder=args.reorder,
+    )
+    trunk = way if args.trunk_rate is None else Direction(**{**vars(way), "rate": args.trunk_rate})
+    if args.tree is not None:
+        return from_text(args.tree, up=way, trunk_up=trunk)
+    return rack(4 if args.hosts is None else args.hosts, up=way)
+
+
+def _worker_variables(args: argparse.Namespace) -> dict[str, str]:
+    chosen = {"WIRESUM_SLOTS": args.slots, "WIRESUM_VALUES_PER_PACKET": args.values}
+    return {name: str(value) for name, value in chosen.items() if value is not None}
+
+
+class _Status:
+    """Says now and then who still runs."""
+
+    def __init__(self, every: float) -> None:
+        self._every, self._next = every, time.monotonic() + every
+
+    def __call__(self, programs: Sequence[Any]) -> None:
+        if time.monotonic() < self._next:
+            return
+        self._next += self._every
+        running = [program.name for program in programs if program.poll() is None]
+        _tell(f"{programs[0].seconds:.0f} s: {', '.join(running)} run")
+
+
+def _line(host: str, line: str) -> None:
+    try:
+        sys.stdout.write(f"[{host}] {line}\n")
+        sys.stdout.flush()
+    except (BrokenPipeError, ValueError):
+        os.close(os.open(os.devnull, os.O_WRONLY))
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"wiresum mininet: {line}\n")
+    sys.stderr.flush()
