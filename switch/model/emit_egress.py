@@ -23,6 +23,8 @@ class EgressEmitter(FunctionEmitter):
         probe = Frame(self.program, self.names, trace=False)
         PipelineEmitter(probe, self.program.egress).emit()
         self._checksums(probe, [each for each in self.program.checksums if each.update])
+        if ref is not None and ref.header in self.program.deparser.order:
+            return True
         return ref is not None and (ref in self.kept or probe.names.field(ref.header, ref.field) in probe.used)
 
     def prepare(self) -> tuple[Frame, list[str]]:

@@ -93,6 +93,8 @@ _KIND_OF_LETTER = {
     "x": "text",
     "v": "vector",
 }
+_COPIES = ("hh", "uu", "ss", "tt")
+_SHAPED = ("header", "union", "stack", "union_stack")
 _ARRAYS = {
     "calculation": "calculation",
     "meter_array": "meter",
@@ -248,7 +250,9 @@ class ExpressionLoader:
             return kind, Op("?", left, self.of_kind(node["right"], kind), condition)
         if name in ("==", "!="):
             kind, left = self.expression(node["left"])
-            return BOOL, Op(f"{name}{kind}", left, self.of_kind(node["right"], kind))
+            right = self.of_kind(node["right"], kind)
+            self._check_alike(node, kind, left, right)
+            return BOOL, Op(f"{name}{kind}", left, right)
         if name == "access_field":
             header = self.of_kind(node["left"], "header")
             fields = self._type_of(node, header).fields
@@ -282,6 +286,25 @@ class ExpressionLoader:
                 return scope.headers[scope.unions[union.name].headers[header.index]].type
         return node.unsupported("a field of such a header")
 
+    def _check_alike(self, node: Node, kind: str, left: Expr, right: Expr) -> None:
+        """Headers, unions and stacks are assigned to, and compared with, others of the same type only."""
+        if kind in _SHAPED and self._shape(node, left) != self._shape(node, right):
+            node.fail(f"the two {kind}s are not of the same type")
+
+    def _shape(self, node: Node, expr: Expr) -> object:
+        """What must be the same of two."""
+        scope = self.scope
+        if isinstance(expr, Ref) and expr.kind == "stack":
+            return scope.stacks[expr.name].type.name, len(scope.stacks[expr.name].headers)
+        if isinstance(expr, Ref) and expr.kind == "union_stack":
+            unions = scope.union_stacks[expr.name].unions
+            return self._shape(node, Ref("union", unions[0])), len(unions)
+        if isinstance(expr, Op) and expr.op == "dereference_union_stack" and isinstance(expr.left, Ref):
+            expr = Ref("union", scope.union_stacks[expr.left.name].unions[0])
+        if isinstance(expr, Ref) and expr.kind == "union":
+            return [scope.headers[each].type.name for each in scope.unions[expr.name].headers]
+        return self._type_of(node, expr).name
+
     def primitive(self, node: Node) -> Primitive:
         """A primitive with its arguments."""
         name = node.text("op")
@@ -292,9 +315,10 @@ class ExpressionLoader:
         given = list(node.items("parameters", needed=bool(letters)))
         if len(given) != len(letters):
             node.fail(f"{name!r} takes {len(letters)} parameters, found {len(given)}")
-        return Primitive(
-            name, tuple(self._argument(*each, source) for each in zip(given, letters, strict=True)), source
-        )
+        args = tuple(self._argument(*each, source) for each in zip(given, letters, strict=True))
+        if letters in _COPIES:
+            self._check_alike(node, _KIND_OF_LETTER[letters[0]], args[0], args[1])
+        return Primitive(name, args, source)
 
     def _argument(self, node: Node, letter: str, source: Source) -> Expr:
         if letter in _KIND_OF_LETTER:
