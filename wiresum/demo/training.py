@@ -2,7 +2,7 @@
 
 import json
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from time import monotonic
@@ -45,6 +45,8 @@ def train(
     on_epoch: Callable[[Epoch], None] = lambda epoch: None,
     on_start: Callable[[Sequence[int]], None] = lambda pids: None,
     flip_bit_of_rank: int | None = None,
+    prefixes: Sequence[Sequence[str]] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> Run:
     """Trains with one process for each worker.
 
@@ -57,16 +59,18 @@ def train(
         on_epoch: called after each epoch, when all workers have reported it.
         on_start: called with the workers' process ids.
         flip_bit_of_rank: makes that rank flip one bit of its final weights, so that tests see it noticed.
+        prefixes: for each worker a command that runs the rest of its command line, such as `ip netns exec NAME`.
+        environment: further variables of the workers.
 
     Raises:
         ProcessFailedError: a worker failed; all are ended then.
     """
     events: queue.SimpleQueue[tuple[int, str | None]] = queue.SimpleQueue()
-    environment = {"WIRESUM_VALUES_PER_PACKET": str(settings.values)}
+    variables = {"WIRESUM_VALUES_PER_PACKET": str(settings.values), **(environment or {})}
     if switch is not None:
-        environment["WIRESUM_SWITCH"] = switch
+        variables["WIRESUM_SWITCH"] = switch
     if settings.slots is not None:
-        environment["WIRESUM_SLOTS"] = str(settings.slots)
+        variables["WIRESUM_SLOTS"] = str(settings.slots)
     weights = directory / "weights.npy"
     workers: list[Child] = []
     try:
@@ -89,7 +93,8 @@ def train(
                 [task.to_json()],
                 name=f"worker {rank}",
                 on_line=on_line,
-                environment=environment,
+                environment=variables,
+                prefix=prefixes[rank] if prefixes else (),
             )
             workers.append(child)
         on_start([worker.pid for worker in workers])
