@@ -1,0 +1,1 @@
+"""What captures of a run tell: rounds, losses, round trips, stragglers, stalls, wrong sums. Nothing here prints."""

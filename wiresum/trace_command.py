@@ -1,0 +1,98 @@
+"""`wiresum trace`: what captures tell of a run: rounds, losses, round trips, stragglers, stalls, wrong sums."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+from protocol.constants import DATA_PORT, MAX_JOBS, MAX_RANKS, MAX_SLOTS
+
+_PLAIN_WIDTH: Final = 160  # so that nothing is cut in a file or a pipe
+
+
+def add_parser(subparsers: Any) -> None:
+    """Adds the command to the front end's parser."""
+    parser = subparsers.add_parser(
+        "trace", help="tell from packet captures what happened in a run", description=__doc__
+    )
+    parser.add_argument(
+        "captures", metavar="RUN.pcap", nargs="+", type=Path, help="pcap or pcapng files of one run, of any of its ends"
+    )
+    parser.add_argument("--json", action="store_true", help="print everything as JSON")
+    parser.add_argument("--png", metavar="FILE", type=Path, help="draw a timeline (needs the extra demo)")
+    parser.add_argument("--job", metavar="N", type=_number(0, MAX_JOBS - 1, "job"), help="look at this job only")
+    parser.add_argument("--slot", metavar="N", type=_number(0, MAX_SLOTS - 1, "slot"), help="list this slot's rounds")
+    parser.add_argument(
+        "--port",
+        metavar="N",
+        type=_number(1, 65535, "port"),
+        default=DATA_PORT,
+        help=f"UDP port of the switch ({DATA_PORT})",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="N",
+        type=_number(1, MAX_RANKS, "number of ranks"),
+        help="ranks of the job (default: those seen)",
+    )
+    parser.add_argument(
+        "--stall",
+        metavar="SECONDS",
+        type=_seconds,
+        help="how long a round may take (default: ten times the median, a millisecond at least)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Reads, prints and draws."""
+    if args.png is not None:
+        import_module("matplotlib")  # before the work, which may take a while
+    from wiresum.trace.analysis import analyse
+
+    analysis = analyse(args.captures, port=args.port, job=args.job, ranks=args.ranks, stall=args.stall)
+    if args.json:
+        sys.stdout.write(json.dumps(asdict(analysis.report), indent=2) + "\n")
+    else:
+        from rich.console import Console
+        from rich.table import Table
+
+        from wiresum.trace.tables import render
+
+        plain = not sys.stdout.isatty()
+        console = Console(highlight=False, soft_wrap=plain, width=_PLAIN_WIDTH if plain else None)
+        for part in render(analysis, slot=args.slot):
+            if plain and isinstance(part, Table):
+                part.box = None
+            console.print(part)
+    if args.png is not None:
+        from wiresum.trace.timeline import draw
+
+        origin = int(analysis.trace.packets["time"][0])
+        several = len(analysis.jobs) > 1
+        for number, (job, rounds) in enumerate(zip(analysis.jobs, analysis.rounds, strict=True), 1):
+            path = args.png.with_stem(f"{args.png.stem}-{number}") if several else args.png
+            draw(path, job, rounds, origin=origin, slot=args.slot)
+    return 0
+
+
+def _number(least: int, most: int, what: str) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least} to {most}")
+        return int(text)
+
+    return parse
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < 1e9:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+    return value
