@@ -208,8 +208,8 @@ class Rig:
         self.device = DirectDevice()
         options = SwitchOptions(cpu_port=CPU_PORT)
         self.service = P4RuntimeService(self.device, device_id=DEVICE, options=options)
-        self.device.to_controller = self.service.packet_in
-        self.device.after_burst = self.service.after_burst
+        self.device.to_controller = self.service.notifier.packet_in
+        self.device.after_burst = self.service.notifier.after_burst
         self.primary = Controller()
         self.service.receive(self.primary, arbitration(1))
         self.primary.take("arbitration")
@@ -279,7 +279,7 @@ class Rig:
     def later(self, seconds: float) -> None:
         """Lets time go by, and the service see it."""
         self.device.now += seconds
-        self.service.tick()
+        self.service.notifier.tick()
 
 
 def frame(

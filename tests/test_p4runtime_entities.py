@@ -352,7 +352,7 @@ def learning(rig: Rig, **config: int) -> None:
 
 
 def digests(rig: Rig) -> list[Any]:
-    rig.service.tick()
+    rig.service.notifier.tick()
     return rig.primary.take("digest")
 
 
@@ -431,7 +431,7 @@ def test_packets_come_in_with_metadata(rig: Rig) -> None:
     names = rig.names
     rig.insert(names.entry("exact_t", {"key": 1, "src": 0x0A}, names.action("to_controller")))
     rig.ask(0x101, frame(0, key=1))
-    rig.service.tick()
+    rig.service.notifier.tick()
     (packet,) = rig.primary.take("packet")
     assert packet.payload == frame(0, key=1)
     assert [(each.metadata_id, each.value) for each in packet.metadata] == [
@@ -468,7 +468,7 @@ def test_only_the_primary_takes_part_in_packets(rig: Rig) -> None:
     names = rig.names
     rig.insert(names.entry("exact_t", {"key": 1, "src": 0x0A}, names.action("to_controller")))
     rig.ask(1, frame(0, key=1))
-    rig.service.tick()
+    rig.service.notifier.tick()
     assert backup.messages == []
     assert len(rig.primary.take("packet")) == 1
 

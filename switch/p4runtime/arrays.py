@@ -48,6 +48,20 @@ def decode_rates(config: Any, meter_type: int, where: str) -> MeterRates:
     return MeterRates(cir=config.cir, cburst=config.cburst, pir=config.pir, pburst=config.pburst)
 
 
+def checked_rates(config: Any, meter_type: int, where: str) -> MeterRates:
+    """The rates of a direct meter, so that nothing is left to refuse when they are set.
+
+    Raises:
+        P4RuntimeError: see `decode_rates`; or a rate is negative, or the committed rate above the peak rate.
+    """
+    rates = decode_rates(config, meter_type, where)
+    if min(rates.cir, rates.cburst, rates.pir, rates.pburst) < 0:
+        raise invalid(f"{where}: rates and bursts of a meter must not be negative")
+    if rates.cir > rates.pir:
+        raise invalid(f"{where}: committed rate {rates.cir} is above peak rate {rates.pir}")
+    return rates
+
+
 def encode_rates(config: Any, rates: MeterRates) -> None:
     """Writes rates into a MeterConfig message."""
     config.SetInParent()

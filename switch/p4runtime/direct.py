@@ -9,7 +9,7 @@ from switch.p4runtime.actions import Undo, check_modify, refuse_meter_counters
 from switch.p4runtime.errors import invalid, unimplemented
 from switch.p4runtime.messages import p4runtime_pb2
 from switch.p4runtime.schema import ArrayInfo, Schema, TableInfo
-from switch.p4runtime.tables import Tables, checked_rates
+from switch.p4runtime.tables import Tables
 
 _Entity = p4runtime_pb2.Entity
 
@@ -66,7 +66,7 @@ class DirectMeters:
             raise unimplemented(f"{where}: the default entry is not metered")
         rates = None
         if message.HasField("config"):
-            rates = checked_rates(message.config, self._schema.direct_meters[info.meter].type, where)
+            rates = arrays.checked_rates(message.config, self._schema.direct_meters[info.meter].type, where)
         before = meter.rates
         meter.set_rates(rates, name=where)
 

@@ -111,7 +111,7 @@ class P4RuntimeSwitch:
             return
         self._closed = True
         self._closing.set()
-        self.service.wake()
+        self.service.notifier.wake()
         self._servicer.end_all()
         self._server.stop(_STOP_GRACE).wait()
         self._pool.shutdown()
@@ -148,17 +148,17 @@ class P4RuntimeSwitch:
         return f"{host}:{bound}"
 
     def _packet_in(self, packet: bytes) -> None:
-        self.service.packet_in(packet)
+        self.service.notifier.packet_in(packet)
 
     def _after_burst(self) -> None:
-        self.service.after_burst()
+        self.service.notifier.after_burst()
 
     def _notify(self) -> None:
         wait = 0.0
         while not self._closing.is_set():
-            self.service.wait(wait)
+            self.service.notifier.wait(wait)
             try:
-                wait = self.service.tick()
+                wait = self.service.notifier.tick()
             except ModelError:
                 return  # the switch has stopped, which its owner sees by `alive`
             except Exception:

@@ -7,58 +7,26 @@ the thread that moves packets; everything reaches it by `Device.call`.
 
 import logging
 import threading
-import time
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from switch.model.core import ModelSwitch
 from switch.model.errors import ProgramError
-from switch.model.interfaces import Core
 from switch.model.program import Program
 from switch.p4runtime.arbitration import Arbitration, Notice
 from switch.p4runtime.errors import BatchError, Code, P4RuntimeError, as_p4runtime, invalid, unimplemented
 from switch.p4runtime.messages import p4runtime_pb2
+from switch.p4runtime.notifier import Client, Device, Notifier
 from switch.p4runtime.pipeline import Pipeline, SwitchOptions
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 API_VERSION: Final = "1.4.1"
 _AT_ONCE: Final = 64  # updates or entities between which packets have their turn
-_IDLE_SCAN_SECONDS: Final = 0.05
-_MAX_PACKETS_IN: Final = 4096  # that wait for the controller; more are dropped
 
 _Config = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Write = p4runtime_pb2.WriteRequest
-
-
-class Device(Protocol):
-    """The switch around the core; `switch.model.ports.PortSwitch` is one."""
-
-    @property
-    def now(self) -> float:
-        """Seconds since the switch started."""
-
-    def call(self, function: Callable[[], T]) -> T:
-        """Runs a function between two packets."""
-
-    def replace(self, switch: Core | None) -> None:
-        """Lets another core go on."""
-
-    def inject(self, port: int, packet: bytes) -> None:
-        """Has the core process a packet that came to a port."""
-
-
-class Client(Protocol):
-    """A stream of a controller."""
-
-    def send(self, message: Any, *, droppable: bool = False) -> None:
-        """Sends a StreamMessageResponse; from any thread, without waiting."""
-
-    def end(self, error: P4RuntimeError) -> None:
-        """Ends the stream with a status."""
 
 
 class P4RuntimeService:
@@ -80,10 +48,7 @@ class P4RuntimeService:
         self._saved: Pipeline | None = None
         self._switch: ModelSwitch | None = None
         self._json: bytes | None = None
-        self._next_digest: float | None = None
-        self._waiting: deque[Any] = deque()  # packets (bytes) and DigestList messages for the controller
-        self._wake = threading.Event()
-        self.dropped_packets = 0
+        self.notifier = Notifier(device, self._primaries)
 
     # Starting
 
@@ -193,7 +158,7 @@ class P4RuntimeService:
                 errors = call(lambda: pipeline.entities.write_all(updates))
             else:
                 raise invalid(f"atomicity {request.atomicity} is not known")
-        self._wake.set()  # for idle time-outs
+        self.notifier.wake()  # for idle time-outs
         _log_internal(errors)
         if any(errors):
             raise BatchError(errors, "updates")
@@ -255,87 +220,11 @@ class P4RuntimeService:
         with self._writing, self._lock:
             self._notify(self._arbitration.disconnect(client))
 
-    # The switch's side
-
-    def packet_in(self, packet: bytes) -> None:
-        """A packet left by the CPU port; called on the thread that moves packets."""
-        if len(self._waiting) >= _MAX_PACKETS_IN:
-            self.dropped_packets += 1
-            return
-        self._waiting.append(packet)
-        self._wake.set()
-
-    def after_burst(self) -> None:
-        """Packets were processed; called on the thread that moves them. Takes their digests."""
-        pipeline = self._active
-        if pipeline is None:
-            return
-        found = pipeline.switch.take_digests()
-        if not found:
-            return
-        now = self._device.now
-        for digest in found:
-            self._waiting.extend(pipeline.entities.digests.add(digest.name, digest.values, now))
-        self._next_digest = pipeline.entities.digests.next_due()
-        self._wake.set()
-
-    def wait(self, seconds: float) -> None:
-        """Waits until `tick` has something to do, at most so long."""
-        self._wake.wait(seconds)
-        self._wake.clear()
-
-    def wake(self) -> None:
-        """Ends `wait`."""
-        self._wake.set()
-
-    def tick(self) -> float:
-        """Sends the primaries what waits for them; returns the seconds until it is to be called again.
-
-        Raises:
-            ModelError: the switch has stopped.
-        """
-        with self._lock:
-            pipeline = self._active
-            primaries = self._arbitration.primaries()
-        messages = []
-        if pipeline is not None and self._is_due(pipeline):
-            messages = self._device.call(lambda: self._timers(pipeline))
-        while self._waiting:
-            item = self._waiting.popleft()
-            if isinstance(item, bytes):
-                packet = pipeline.packets.encode_in(item) if pipeline is not None else None
-                if packet is None:
-                    self.dropped_packets += 1
-                    continue
-                messages.append(p4runtime_pb2.StreamMessageResponse(packet=packet))
-            else:
-                item.timestamp = time.time_ns()
-                messages.append(p4runtime_pb2.StreamMessageResponse(digest=item))
-        for message in messages:
-            for client in primaries:
-                client.send(message, droppable=True)
-        next_digest = self._next_digest
-        left = 1.0 if next_digest is None else next_digest - self._device.now
-        if pipeline is not None and pipeline.entities.tables.has_timeouts:
-            left = min(left, _IDLE_SCAN_SECONDS)
-        return min(max(left, 0.001), 1.0)
-
-    def _is_due(self, pipeline: Pipeline) -> bool:
-        next_digest = self._next_digest
-        return pipeline.entities.tables.has_timeouts or (next_digest is not None and self._device.now >= next_digest)
-
-    def _timers(self, pipeline: Pipeline) -> list[Any]:
-        """Digests that have waited, and idle entries; on the thread that moves packets."""
-        digests = pipeline.entities.digests
-        self._waiting.extend(digests.due(self._device.now))
-        self._next_digest = digests.next_due()
-        expired = pipeline.entities.tables.expired()
-        if not expired:
-            return []
-        notification = p4runtime_pb2.IdleTimeoutNotification(table_entry=expired, timestamp=time.time_ns())
-        return [p4runtime_pb2.StreamMessageResponse(idle_timeout_notification=notification)]
-
     # Details
+
+    def _primaries(self) -> list[Client]:
+        with self._lock:
+            return self._arbitration.primaries()
 
     def _check_writer(self, request: Any) -> None:
         election_id = _election_id(request)
@@ -360,8 +249,9 @@ class P4RuntimeService:
     def _commit(self, pipeline: Pipeline) -> None:
         def swap() -> None:
             self._device.replace(pipeline.switch)
+            self.notifier.set_pipeline(pipeline)
             with self._lock:
-                self._active, self._saved, self._next_digest = pipeline, None, None
+                self._active, self._saved = pipeline, None
 
         self._device.call(swap)
 

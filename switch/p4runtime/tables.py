@@ -1,7 +1,6 @@
 """TableEntry: what it says is written to tables, and read from them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from switch.model.entries import NO_ACTION, Entry
@@ -17,54 +16,19 @@ from switch.p4runtime.actions import (
     Undo,
     action_of,
     check_modify,
-    decode_action,
     decode_key,
     encode_action,
     encode_key,
     refuse_meter_counters,
 )
 from switch.p4runtime.errors import Code, P4RuntimeError, invalid, unimplemented
-from switch.p4runtime.messages import p4info_pb2, p4runtime_pb2
+from switch.p4runtime.messages import p4runtime_pb2
 from switch.p4runtime.profiles import Profiles
 from switch.p4runtime.schema import Schema, TableInfo, lookup
+from switch.p4runtime.targets import Notes, Target, Targets, notes_of
 
 _Entity = p4runtime_pb2.Entity
 _NANOSECONDS: Final = 1_000_000_000
-
-
-@dataclass(slots=True)
-class Notes:
-    """What the control plane keeps with an entry.
-
-    Attributes:
-        idle_ns: time-out as it was written.
-        notified: when the last notification of idleness was made, in seconds.
-        action_set: the message of a one shot.
-    """
-
-    controller_metadata: int = 0
-    metadata: bytes = b""
-    idle_ns: int = 0
-    notified: float = 0.0
-    action_set: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """What an entry does: an action, or a member, a group or a set of actions of the profile."""
-
-    kind: str
-    name: str = ""
-    args: tuple[int, ...] = ()
-    number: int = 0
-    action_set: Any = None
-
-
-def notes_of(entry: Entry) -> Notes:
-    """What is kept with an entry; made when it is first asked for."""
-    if not isinstance(entry.metadata, Notes):
-        entry.metadata = Notes()
-    return entry.metadata
 
 
 class Tables:
@@ -75,7 +39,8 @@ class Tables:
     """
 
     def __init__(self, schema: Schema, state: SwitchState, profiles: Profiles, now: Callable[[], float]) -> None:
-        self._schema, self._state, self._profiles, self._now = schema, state, profiles, now
+        self._schema, self._state, self._now = schema, state, now
+        self._targets = Targets(schema, profiles)
         self._timed: dict[int, tuple[TableInfo, Entry]] = {}
 
     # Writing
@@ -92,25 +57,25 @@ class Tables:
         if type_ == DELETE:
             return self._delete(info, table, matches, message.priority)
         rates = self._check_resources(message, info, table)
-        target = self._target(info, message.action, where) if message.HasField("action") else None
+        target = self._targets.decode(info, message.action, where) if message.HasField("action") else None
         if type_ == INSERT:
             if target is None:
                 raise invalid(f"{where}: the action is missing")
-            entry = self._insert(info, table, matches, message.priority, target)
+            entry = self._targets.insert(info, table, matches, message.priority, target)
             self._set(info, entry, message, rates, target)
             return lambda: _ignore(self._delete(info, table, matches, message.priority))
         entry = table.find(matches, message.priority)
         if target is not None and (entry.is_const or table.is_const):
             raise P4RuntimeError(Code.PERMISSION_DENIED, f"{where}: the entry's action is constant in the program")
-        before, restore = self._target_of(info, table, entry), self._saved(info, entry)
+        before, restore = self._targets.of(info, table, entry), self._saved(info, entry)
         if target is not None:
-            self._redirect(info, table, entry, matches, message.priority, target)
+            self._targets.redirect(info, table, entry, matches, message.priority, target)
         self._set(info, entry, message, rates, target)
 
         def undo() -> None:
             again = table.find(matches, message.priority)  # another one, if it was deleted and put back since
             if target is not None and before is not None:
-                self._redirect(info, table, again, matches, message.priority, before)
+                self._targets.redirect(info, table, again, matches, message.priority, before)
             restore(again)
 
         return undo
@@ -130,7 +95,7 @@ class Tables:
             raise P4RuntimeError(Code.PERMISSION_DENIED, f"{where} of a table with an action profile is constant")
         old, old_notes = table.default, table.default.metadata
         if message.HasField("action"):
-            target = self._target(info, message.action, where, default=True)
+            target = self._targets.decode(info, message.action, where, default=True)
             entry = table.set_default(target.name, target.args)
             entry.metadata = Notes(message.controller_metadata, message.metadata)
         else:
@@ -148,90 +113,19 @@ class Tables:
         entry = table.find(matches, priority)
         if entry.is_const:
             raise P4RuntimeError(Code.PERMISSION_DENIED, f"table {info.name}: the entry is constant in the program")
-        target, restore = self._target_of(info, table, entry), self._saved(info, entry)
-        meter, notes = entry.meter, notes_of(entry)
-        group = entry.group
+        target, restore = self._targets.of(info, table, entry), self._saved(info, entry)
+        meter, group = entry.meter, None if entry.group is None else entry.group.number
         table.delete(matches, priority=priority)
         self._timed.pop(id(entry), None)
-        if notes.action_set is not None and group is not None:
-            self._profiles.remove_one_shot(info.profile, group.number)
+        self._targets.removed(info, entry, group)
 
         def undo() -> None:
             assert target is not None
-            again = self._insert(info, table, matches, priority, target)
+            again = self._targets.insert(info, table, matches, priority, target)
             again.meter = meter
             restore(again)
 
         return undo
-
-    def _insert(self, info: TableInfo, table: Table, matches: list[Match], priority: int, target: _Target) -> Entry:
-        if target.kind == "action":
-            return table.insert(matches, target.name, target.args, priority=priority)
-        if target.kind == "member":
-            return table.insert_member(matches, target.number, priority=priority)
-        if target.kind == "group":
-            return table.insert_group(matches, target.number, priority=priority)
-        group = self._profiles.add_one_shot(info.profile, target.action_set, f"table {info.name}")
-        try:
-            return table.insert_group(matches, group, priority=priority)
-        except Exception:
-            self._profiles.remove_one_shot(info.profile, group)
-            raise
-
-    def _redirect(
-        self, info: TableInfo, table: Table, entry: Entry, matches: list[Match], priority: int, target: _Target
-    ) -> None:
-        """Gives an entry something else to do."""
-        old = entry.group.number if entry.group is not None and notes_of(entry).action_set is not None else None
-        if target.kind == "action":
-            table.modify(matches, target.name, target.args, priority=priority)
-        elif target.kind == "member":
-            table.modify_member(matches, target.number, priority=priority)
-        elif target.kind == "group":
-            table.modify_group(matches, target.number, priority=priority)
-        else:
-            group = self._profiles.add_one_shot(info.profile, target.action_set, f"table {info.name}")
-            table.modify_group(matches, group, priority=priority)
-        if old is not None:
-            self._profiles.remove_one_shot(info.profile, old)
-
-    def _target(self, info: TableInfo, message: Any, where: str, *, default: bool = False) -> _Target:
-        kind = message.WhichOneof("type")
-        if kind is None:
-            raise invalid(f"{where}: the action is missing")
-        if (kind == "action") == bool(info.profile):
-            expected = "a member, a group or a set of actions" if info.profile else "an action"
-            raise invalid(f"{where}: expected {expected}, got {kind}")
-        if kind == "action":
-            action, scope = action_of(info, message.action.action_id, where)
-            scopes = p4info_pb2.ActionRef
-            if scope == (scopes.TABLE_ONLY if default else scopes.DEFAULT_ONLY):
-                only = "for entries, not for the default" if default else "as default action"
-                raise P4RuntimeError(Code.PERMISSION_DENIED, f"{where}: action {action.name} is only allowed {only}")
-            return _Target("action", action.name, decode_action(action, message.action, where))
-        if kind == "action_profile_action_set":
-            copy = p4runtime_pb2.ActionProfileActionSet()
-            copy.CopyFrom(message.action_profile_action_set)
-            return _Target("set", action_set=copy)
-        self._profiles.check_manual(info.profile)
-        number = message.action_profile_member_id or message.action_profile_group_id
-        if not number:
-            raise invalid(f"{where}: 0 is no id of a member or group")
-        if kind == "action_profile_group_id" and not self._schema.profiles[info.profile].selector:
-            raise invalid(f"{where}: its action profile has no selector and thus no groups")
-        return _Target("member" if kind == "action_profile_member_id" else "group", number=number)
-
-    def _target_of(self, info: TableInfo, table: Table, entry: Entry) -> _Target | None:
-        notes = notes_of(entry)
-        if notes.action_set is not None:
-            return _Target("set", action_set=notes.action_set)
-        if entry.group is not None:
-            return _Target("group", number=entry.group.number)
-        if entry.member is not None:
-            return _Target("member", number=entry.member.number)
-        if entry.action == NO_ACTION:
-            return None
-        return _Target("action", table.actions[entry.action].name, entry.args)
 
     def _check_resources(self, message: Any, info: TableInfo, table: Table) -> MeterRates | None:
         """The rates of the direct meter, with everything else checked that a write may bring along."""
@@ -251,10 +145,10 @@ class Tables:
             return None
         if not info.meter:
             raise invalid(f"{where} has no direct meter")
-        return checked_rates(message.meter_config, self._schema.direct_meters[info.meter].type, where)
+        return arrays.checked_rates(message.meter_config, self._schema.direct_meters[info.meter].type, where)
 
     def _set(
-        self, info: TableInfo, entry: Entry, message: Any, rates: MeterRates | None, target: _Target | None
+        self, info: TableInfo, entry: Entry, message: Any, rates: MeterRates | None, target: Target | None
     ) -> None:
         """What an insert or a modify says besides the action."""
         notes = notes_of(entry)
@@ -415,20 +309,6 @@ class Tables:
                 message.ClearField("action")
                 found.append(message)
         return found
-
-
-def checked_rates(config: Any, meter_type: int, where: str) -> MeterRates:
-    """The rates of a direct meter, so that nothing is left to refuse when they are set.
-
-    Raises:
-        P4RuntimeError: see `arrays.decode_rates`; or a rate is negative, or the committed rate above the peak rate.
-    """
-    rates = arrays.decode_rates(config, meter_type, where)
-    if min(rates.cir, rates.cburst, rates.pir, rates.pburst) < 0:
-        raise invalid(f"{where}: rates and bursts of a meter must not be negative")
-    if rates.cir > rates.pir:
-        raise invalid(f"{where}: committed rate {rates.cir} is above peak rate {rates.pir}")
-    return rates
 
 
 def _ignore(_: object) -> None:
