@@ -75,8 +75,8 @@ def test_the_command_prints_needs_beside_limits(
     monkeypatch.setenv("COLUMNS", "160")
     assert main(["p4resources", "--per-alu", "2", str(P4 / "compiled" / "wiresum_32.json")]) == 0
     out = capsys.readouterr().out
-    assert "stateful ALUs" in out
-    assert "48 (4 per stage)" in out
+    assert "4x12" in out
+    assert "wiresum_32" in out
     assert "Taken for granted" in out
 
 

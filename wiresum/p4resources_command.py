@@ -1,6 +1,7 @@
 """`wiresum p4resources`: what a compiled P4 program would need of a Tofino, beside the limits."""
 
 import argparse
+from pathlib import Path
 from typing import Any, Final
 
 from switch.controller.program_files import find
@@ -31,26 +32,31 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    files = args.program or [find(values)[0] for values in SIZES]
-    programs = [_load(str(file)) for file in files]
-    estimates = [
-        estimate(program, per_alu=per_alu)
-        for program in programs
-        for per_alu in ((args.per_alu,) if args.per_alu else (1, 2))
-    ]
-    table = Table(title="Needed of a Tofino (estimated)")
-    table.add_column("")
-    for each in estimates:
-        table.add_column(f"{each.name}\n{each.per_alu} register(s) per ALU", justify="right")
-    table.add_column("limit", justify="right")
-    for label, values, limit in _rows(estimates):
-        table.add_row(label, *values, limit)
+    files = [Path(file) for file in args.program] or [find(values)[0] for values in SIZES]
+    table = Table(title="What a Tofino would need, estimated")
+    for title in ("program", "registers\nper ALU", "stages\nin", "stages\nout", "stateful\nALUs"):
+        table.add_column(title, justify="left" if title == "program" else "right")
+    for title in ("SRAM\nblocks", "header\nbits", "with\nmetadata", "passes"):
+        table.add_column(title, justify="right")
+    stages, alus, sram = resources.STAGES, resources.STATEFUL_ALUS, resources.SRAM_BLOCKS
+    limits = (stages, stages, f"{alus}x{stages}", f"{sram}x{stages}", "", resources.HEADER_VECTOR_BITS, 1)
+    table.add_row("limit", "", *map(str, limits), end_section=True)
+    for file in files:
+        program = _load(str(file))
+        for per_alu in (args.per_alu,) if args.per_alu else (1, 2):
+            table.add_row(file.stem, str(per_alu), *map(str, _row(estimate(program, per_alu=per_alu))))
     console = Console()
     console.print(table)
-    console.print("Taken for granted:")
+    console.print("Limits of the first Tofino, as p4c's back end for it has them. Taken for granted:")
     for text in ASSUMPTIONS:
         console.print(f"- {text}", highlight=False)
     return 0
+
+
+def _row(needed: Estimate) -> tuple[int, ...]:
+    stages = len(needed.ingress), len(needed.egress)
+    bits = needed.header_bits, needed.header_bits + needed.metadata_bits
+    return (*stages, needed.alus, needed.sram, *bits, needed.passes)
 
 
 def _load(file: str) -> Program:
@@ -58,18 +64,3 @@ def _load(file: str) -> Program:
         return Program.load(file)
     except ProgramError as error:
         raise ProgramError(f"{file}: {error}") from None
-
-
-def _rows(estimates: list[Estimate]) -> list[tuple[str, list[str], str]]:
-    stages, alus, sram = resources.STAGES, resources.STATEFUL_ALUS, resources.SRAM_BLOCKS
-    bits = resources.HEADER_VECTOR_BITS
-    return [
-        ("stages, ingress", [str(len(each.ingress)) for each in estimates], str(stages)),
-        ("stages, egress", [str(len(each.egress)) for each in estimates], str(stages)),
-        ("stateful ALUs", [str(each.alus) for each in estimates], f"{stages * alus} ({alus} per stage)"),
-        ("register bits", [f"{each.register_bits:,}" for each in estimates], ""),
-        ("SRAM blocks of 16 KiB", [str(each.sram) for each in estimates], f"{stages * sram} ({sram} per stage)"),
-        ("header bits of one packet", [f"{each.header_bits:,}" for each in estimates], ""),
-        ("and metadata", [f"{each.header_bits + each.metadata_bits:,}" for each in estimates], f"{bits:,}"),
-        ("passes through the pipeline", [str(each.passes) for each in estimates], "1"),
-    ]
