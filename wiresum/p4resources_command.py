@@ -29,14 +29,16 @@ def add_parser(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Prints the estimate."""
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     files = [Path(file) for file in args.program] or [find(values)[0] for values in SIZES]
-    table = Table(title="What a Tofino would need, estimated")
-    for title in ("program", "registers\nper ALU", "stages\nin", "stages\nout", "stateful\nALUs"):
-        table.add_column(title, justify="left" if title == "program" else "right")
-    for title in ("SRAM\nblocks", "header\nbits", "with\nmetadata", "passes"):
+    table = Table(title="What a Tofino would need, estimated", box=box.SIMPLE, padding=(0, 1))
+    table.add_column("program", no_wrap=True)
+    for title in ("per\nALU", "stages\nin", "stages\nout", "stateful\nALUs", "SRAM\nblocks"):
+        table.add_column(title, justify="right")
+    for title in ("header\nbits", "and\nmetadata", "passes"):
         table.add_column(title, justify="right")
     stages, alus, sram = resources.STAGES, resources.STATEFUL_ALUS, resources.SRAM_BLOCKS
     limits = (stages, stages, f"{alus}x{stages}", f"{sram}x{stages}", "", resources.HEADER_VECTOR_BITS, 1)
