@@ -51,7 +51,8 @@ class RankReport:
         contributions: packets, with those that were sent again.
         again: of these, sent again, by reason: `waiting` for other ranks, `unanswered` although all had contributed,
             `answered` already.
-        lost_contributions: chunks that got their result only after this rank had sent its contribution again.
+        lost_contributions: chunks that got their result only after this rank had sent its contribution again; None if
+            not all ranks are in the captures, so that others may just have been late.
         lost_results: chunks whose result this rank asked for again.
         results, results_again: packets to it; of these, sent again.
         round_trip: from contribution to result, the wait for other ranks included.
@@ -62,7 +63,7 @@ class RankReport:
     address: str
     contributions: int
     again: dict[str, int]
-    lost_contributions: int
+    lost_contributions: int | None
     lost_results: int
     results: int
     results_again: int
@@ -224,7 +225,7 @@ def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int,
     answer = (rounds.answered - rounds.complete)[answered]
     with_values = np.unique(job.chunk[job.packets["kind"] >> 4 == MSG_VALUES])
     done = np.count_nonzero(np.isin(rounds.chunk[rounds.finished], with_values))
-    stalls = find_stalls(job, rounds, limit=limit, origin=origin)
+    stalls = find_stalls(job, rounds, limit=limit, origin=origin, all_seen=whole is not False)
     return JobReport(
         switch=endpoint(job.switch << 16).split(":")[0],
         job=job.number,
@@ -241,7 +242,7 @@ def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int,
         answer=percentiles(answer[answer >= 0]),
         stall_limit=limit / 1e3,
         sums={"checked": check.checked if whole is not False else 0, "right": check.right if whole is not False else 0},
-        ranks=[_rank(job, rounds, rank) for rank in range(len(job.ranks))],
+        ranks=[_rank(job, rounds, rank, all_seen=whole is not False) for rank in range(len(job.ranks))],
         stalls=stalls,
         problems=_problems(trace, job, rounds, check, sums=whole is not False),
         slots_seen=_slots(job, rounds, limit),
@@ -249,7 +250,7 @@ def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int,
     )
 
 
-def _rank(job: Job, rounds: Rounds, rank: int) -> RankReport:
+def _rank(job: Job, rounds: Rounds, rank: int, *, all_seen: bool) -> RankReport:
     mine = rounds.again_rank == rank
     reasons = np.bincount(rounds.again_reason[mine], minlength=len(REASONS)).tolist()
     round_trip, lag = rounds.round_trip[:, rank], rounds.lag[rounds.last == rank]
@@ -258,7 +259,7 @@ def _rank(job: Job, rounds: Rounds, rank: int) -> RankReport:
         address=job.names[rank],
         contributions=int(rounds.copies[:, rank].sum()),
         again=dict(zip(REASONS, reasons, strict=True)),
-        lost_contributions=int(np.count_nonzero(rounds.repaired & (rounds.finisher == rank))),
+        lost_contributions=int(np.count_nonzero(rounds.repaired & (rounds.finisher == rank))) if all_seen else None,
         lost_results=len(np.unique(rounds.again_row[mine & (rounds.again_reason == ANSWERED)])),
         results=int(results.sum()),
         results_again=int((results[results > 1] - 1).sum()),

@@ -12,6 +12,7 @@ from wiresum.trace.packets import Mask
 from wiresum.trace.rounds import ANSWERED, NEVER, Rounds
 
 _TIMES_USUAL: Final = 10
+_REASONS_SHOWN: Final = 3
 _LEAST: Final = 1_000_000  # nanoseconds: a scheduler's pause is no stall
 
 
@@ -28,7 +29,8 @@ class Stall:
         late: how many rounds waited for each rank, by name: it came in the second half, or never.
         repairing: as `late`, of those that waited for this rank because its previous result had been lost.
         lost: how many rounds waited because a contribution was lost, by the rank that sent it again.
-        unexplained: rounds that had all contributions and waited all the same.
+        unexplained: rounds that waited for none of these.
+        why_unexplained: what can be said of those.
     """
 
     start: float
@@ -40,19 +42,19 @@ class Stall:
     repairing: dict[str, int]
     lost: dict[str, int]
     unexplained: int
+    why_unexplained: str
 
     @property
     def cause(self) -> str:
-        """In words."""
-        parts = []
-        for name, count in sorted(self.late.items(), key=lambda item: -item[1]):
+        """The most frequent reasons in words, each with the number of rounds."""
+        reasons = [(self.unexplained, self.why_unexplained)]
+        for name, count in self.late.items():
             mended = self.repairing.get(name, 0)
-            why = " (its result was lost or late)" if mended * 2 > count else ""
-            parts.append(f"{name} missing{why}")
-        parts += [f"contribution of {name} lost or late" for name in sorted(self.lost)]
-        if self.unexplained:
-            parts.append(f"no answer to {self.unexplained} with all contributions seen")
-        return "; ".join(parts)
+            reasons.append((count, f"{name} missing{', its result was lost or late' if 2 * mended > count else ''}"))
+        reasons += [(count, f"contribution of {name} lost or late") for name, count in self.lost.items()]
+        reasons = sorted((reason for reason in reasons if reason[0]), key=lambda reason: -reason[0])
+        parts = [f"{text} ({count:,})" for count, text in reasons[:_REASONS_SHOWN]]
+        return "; ".join(parts) + (f"; {len(reasons) - len(parts)} more" if len(reasons) > len(parts) else "")
 
 
 def usual_limit(rounds: Rounds) -> int:
@@ -61,8 +63,11 @@ def usual_limit(rounds: Rounds) -> int:
     return max(_LEAST, _TIMES_USUAL * int(np.median(done)) if len(done) else 0)
 
 
-def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int) -> list[Stall]:
-    """The stalls of more than `limit` nanoseconds, in the order of their beginnings; `origin` is second 0."""
+def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int, all_seen: bool) -> list[Stall]:
+    """The stalls of more than `limit` nanoseconds, in the order of their beginnings; `origin` is second 0.
+
+    Where not all ranks are in the captures, nothing says that a contribution was lost: others may have been late.
+    """
     stalled = np.flatnonzero(rounds.waited > limit)
     if not len(stalled):
         return []
@@ -81,7 +86,7 @@ def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int) -> list[St
     for first, stop in pairwise(edges):
         part = stalled[first:stop]
         explained = missing[first:stop].any(axis=1)
-        repaired = ~explained & rounds.repaired[part]
+        repaired = ~explained & rounds.repaired[part] & all_seen
         stalls.append(
             Stall(
                 start=(int(begin[first]) - origin) / 1e9,
@@ -93,6 +98,7 @@ def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int) -> list[St
                 repairing=_count(names, repairing[first:stop].sum(axis=0)),
                 lost=_count(names, np.bincount(rounds.finisher[part][repaired], minlength=len(names))),
                 unexplained=int(np.count_nonzero(~explained & ~repaired)),
+                why_unexplained="no answer to all contributions" if all_seen else "no answer, others may be missing",
             )
         )
     return stalls

@@ -81,7 +81,8 @@ def _sent_again(job: JobReport) -> Table:
         table.add_column(head, justify="right")
     for rank in job.ranks:
         counts = [rank.contributions, *rank.again.values(), rank.lost_contributions, rank.lost_results]
-        table.add_row(rank.address, *(f"{count:,}" for count in [*counts, rank.results, rank.results_again]))
+        counts += [rank.results, rank.results_again]
+        table.add_row(rank.address, *("?" if count is None else f"{count:,}" for count in counts))
     return table
 
 
