@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.table import Table
 
     files = [Path(file) for file in args.program] or [find(values)[0] for values in SIZES]
-    table = Table(title="What a Tofino would need, estimated", box=box.SIMPLE, padding=(0, 1))
+    table = Table(title="What a Tofino would need, estimated", box=box.SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("program", no_wrap=True)
     for title in ("per\nALU", "stages\nin", "stages\nout", "stateful\nALUs", "SRAM\nblocks"):
         table.add_column(title, justify="right")
