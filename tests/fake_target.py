@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from google.protobuf import any_pb2
 from google.rpc import code_pb2, status_pb2
-from p4.v1.p4runtime_pb2_grpc import P4RuntimeServicer, add_P4RuntimeServicer_to_server
 
 from switch.controller.program import WiresumProgram
 from switch.controller.program_files import find
-from switch.controller.stubs import grpc, pb
+from switch.p4runtime.messages import p4runtime_pb2 as pb
+from switch.p4runtime.stubs import P4RuntimeServicer, add_P4RuntimeServicer_to_server, grpc
 
 PROGRAM: Final = WiresumProgram.load(*find(64))
 _INFO: Final = PROGRAM.info

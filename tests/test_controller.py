@@ -257,7 +257,7 @@ def test_a_target_that_falls_silent_is_given_up(target: FakeTarget, monkeypatch:
 
 
 def test_another_controller_takes_over(target: FakeTarget) -> None:
-    from switch.controller.stubs import pb
+    from switch.p4runtime.messages import p4runtime_pb2 as pb
 
     lost = threading.Event()
     with closing(connect(target, on_failure=lambda _: lost.set())) as switch:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Final
 
+from google.rpc import status_pb2
+
 from protocol.errors import WiresumError
 from switch.controller.errors import (
     TargetLostError,
@@ -19,7 +21,8 @@ from switch.controller.errors import (
     WriteError,
 )
 from switch.controller.p4info import P4Info
-from switch.controller.stubs import P4RuntimeStub, grpc, pb, status_pb2
+from switch.p4runtime.messages import p4runtime_pb2 as pb
+from switch.p4runtime.stubs import P4RuntimeStub, grpc
 
 CALL_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10.0  # the target may be starting

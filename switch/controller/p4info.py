@@ -4,8 +4,11 @@ import ipaddress
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from google.protobuf import text_format
+
 from switch.controller.errors import ProgramError
-from switch.controller.stubs import p4info_pb2, pb, text_format
+from switch.p4runtime.messages import p4info_pb2
+from switch.p4runtime.messages import p4runtime_pb2 as pb
 
 _MAC_BITS: Final = 48
 _IPV4_BITS: Final = 32
