@@ -19,12 +19,12 @@ _Values = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Config:
-    """max_timeout and ack_timeout in seconds; max_list_size 0: no limit. `message` as it was written."""
+    """Times in seconds; max_list_size 0: no limit. `message` is what was written, None if nothing was."""
 
     max_timeout: float
     max_list_size: int
     ack_timeout: float
-    message: Any
+    message: Any | None
 
 
 @dataclass(slots=True)
@@ -67,7 +67,7 @@ class Digests:
         if type_ == DELETE:
             del self._streams[info.number]
         else:
-            config = _decode(message.config, where)
+            config = _decode(message, where)
             if stream is None:
                 self._streams[info.number] = _Stream(info, config)
             else:
@@ -92,7 +92,8 @@ class Digests:
             if message.digest_id in (0, number):
                 entity = _Entity()
                 entity.digest_entry.digest_id = number
-                entity.digest_entry.config.CopyFrom(stream.config.message)
+                if stream.config.message is not None:
+                    entity.digest_entry.config.CopyFrom(stream.config.message)
                 yield entity
 
     # Messages
@@ -159,11 +160,14 @@ class Digests:
         return message
 
 
-def _decode(message: Any, where: str) -> _Config:
+def _decode(entry: Any, where: str) -> _Config:
+    given = entry.config
     for name in ("max_timeout_ns", "max_list_size", "ack_timeout_ns"):
-        value = getattr(message, name)
+        value = getattr(given, name)
         if value < 0:
             raise invalid(f"{where}: {name} {value} is negative")
-    copy = p4runtime_pb2.DigestEntry.Config()
-    copy.CopyFrom(message)
-    return _Config(message.max_timeout_ns / 1e9, message.max_list_size, message.ack_timeout_ns / 1e9, copy)
+    message = None
+    if entry.HasField("config"):
+        message = p4runtime_pb2.DigestEntry.Config()
+        message.CopyFrom(given)
+    return _Config(given.max_timeout_ns / 1e9, given.max_list_size, given.ack_timeout_ns / 1e9, message)

@@ -162,7 +162,7 @@ class _Joiner:
             raise invalid(f"table {name}: its key is {_names(by_name)} in p4info, {_names(keys)} in the program")
         for key in table.keys:
             each = by_name[key.name]
-            match = p4info_pb2.MatchField.MatchType.Name(each.match_type)
+            match = _match_name(each.match_type)
             if key.kind not in _KINDS.get(match, ()):
                 raise invalid(f"table {name}: {key.name} is {match} in p4info, {key.kind} in the program")
             self._check_width(each, key.width, f"table {name}")
@@ -285,14 +285,16 @@ class _Joiner:
     def _value_set(self, info: Any) -> ValueSetInfo:
         name = info.preamble.name
         declared = self._known(self._program.value_sets, name, "value set")
-        fields = tuple(
-            self._field(each, f"value set {name}", p4info_pb2.MatchField.MatchType.Name(each.match_type))
-            for each in info.match
-        )
+        fields = tuple(self._field(each, f"value set {name}", _match_name(each.match_type)) for each in info.match)
         width = sum(each.width for each in fields)
         if width != declared.width:
             raise invalid(f"value set {name} has {width} bits in p4info, {declared.width} in the program")
         return ValueSetInfo(info.preamble.id, name, fields, info.size)
+
+
+def _match_name(number: int) -> str:
+    known = p4info_pb2.MatchField.MatchType.values()
+    return str(p4info_pb2.MatchField.MatchType.Name(number) if number in known else number)
 
 
 def _names(found: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from switch.p4runtime.pipeline import Pipeline, SwitchOptions
 _log = logging.getLogger(__name__)
 
 API_VERSION: Final = "1.4.1"
-_AT_ONCE: Final = 64  # updates or entities between which packets have their turn
+_AT_ONCE: Final = 16  # updates or entities between which packets have their turn
 
 _Config = p4runtime_pb2.SetForwardingPipelineConfigRequest
 _Write = p4runtime_pb2.WriteRequest
