@@ -2,7 +2,7 @@
 
 import ipaddress
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +98,7 @@ def pcapng(
 class CapturedRack(Rack):
     """A rack that is captured at the switch, and at each worker, as tcpdump would do it.
 
-    `late` holds back what a rank sends from a time on, for a while: a straggler.
+    A rank in `asleep` does nothing from a time until another: a straggler.
     """
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class CapturedRack(Rack):
         self.at_switch: list[Seen] = []
         self.at_workers: list[list[Seen]] = [[] for _ in range(self.ranks)]
         self.asleep: dict[int, tuple[float, float]] = {}  # rank: from, until
-        self._numbers = [0] * (self.ranks + 1)
+        self._seen_so_far = 0
 
     def turn(self) -> bool:
         """As the rack does, but those that sleep do nothing."""
@@ -119,9 +119,7 @@ class CapturedRack(Rack):
             each.handle_timer(self.now)
             while (batch := each.packets(self.now)) is not None:
                 moved = True
-                for packet in batch:
-                    seen = self._seen(rank, packet, result=False)
-                    self.at_workers[rank].append(seen)
+                self.at_workers[rank] += [self._seen(rank, packet, result=False) for packet in batch]
                 self._arrive(rank, self.upward.apply(batch, self.now, flow=rank))
         for flow, batch in self.upward.due(self.now):
             moved = True
@@ -132,7 +130,8 @@ class CapturedRack(Rack):
         return moved
 
     def _seen(self, rank: int, packet: bytes, *, result: bool) -> Seen:
-        return Seen(self.now, rank, packet, result)
+        self._seen_so_far += 1
+        return Seen(self.now + self._seen_so_far * 1e-9, rank, packet, result)  # so that the order is never in doubt
 
     def _arrive(self, rank: int, batch: PacketBatch) -> None:
         self.at_switch += [self._seen(rank, packet, result=False) for packet in batch]
@@ -151,11 +150,3 @@ def save(folder: Path, name: str, contents: bytes) -> Path:
     path = folder / name
     path.write_bytes(contents)
     return path
-
-
-def spread(seen: Sequence[Seen], step: float = 1e-7) -> list[Seen]:
-    """The same, with times of their own for what was seen at one time."""
-    out: list[Seen] = []
-    for number, each in enumerate(seen):
-        out.append(Seen(each.at + number * step, each.rank, each.payload, each.result, each.number, each.port))
-    return out
