@@ -63,13 +63,16 @@ def rows(workers: int, slots: int) -> Iterator[Row]:
                 "pool_size": slots,
                 "group": GROUP,
                 "port": rank,
+                "is_leaf": 0,
+                "up": 0,
+                "up_port": 0,
             },
         )
         yield Row(
             "WiresumEgress.members",
             {"meta.worker.member": rank + 1},
             "WiresumEgress.address",
-            {"mac": worker_mac(rank), "ip": worker_ip(rank), "port": _UDP_PORT},
+            {"mac": worker_mac(rank), "ip": worker_ip(rank), "port": _UDP_PORT, "own_port": DATA_PORT, "job": JOB},
         )
 
 

@@ -28,7 +28,7 @@ const bit<16> FULL_LENGTH = 8 + 10 + 4 * VALUES;
 typedef bit<48> mac_t;
 typedef bit<32> ip_t;
 typedef bit<9> port_t;
-typedef bit<10> member_t; // a rank of a job, numbered over all jobs
+typedef bit<10> member_t; // a rank of a job, or a leaf's parent in it, numbered over all jobs
 typedef bit<32> slot_t;   // a slot, numbered over all pools
 typedef bit<32> cell_t;   // one version of a slot
 
@@ -55,7 +55,10 @@ enum bit<4> Event {
     WRONG_INDEX = 8,
     RESERVED_BITS = 9,
     RESULT = 10,
-    RETRANSMITTED = 11
+    RETRANSMITTED = 11,
+    PARTIAL = 12, // from a leaf to its parent, and again
+    PARTIAL_AGAIN = 13,
+    UNNEEDED = 14 // from the parent, of no use: the slot is final already, or not there yet
 }
 
 // Drops that belong to no member.

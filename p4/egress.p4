@@ -1,19 +1,20 @@
-// Once for each copy of a packet: a result is addressed to the worker that gets this copy.
+// Once for each copy of a packet: a result is addressed to the member that gets this copy.
 
 control WiresumEgress(inout headers_t hdr, inout metadata_t meta, inout standard_metadata_t standard_metadata) {
-    action address(mac_t mac, ip_t ip, bit<16> port) {
+    action address(mac_t mac, ip_t ip, bit<16> port, bit<16> own_port, bit<8> job) {
         hdr.ethernet.dst = mac;
         hdr.ethernet.src = meta.own_mac;
         hdr.ipv4.tos = 0;
         hdr.ipv4.id = 0;
         hdr.ipv4.flags = 2; // do not fragment
         hdr.ipv4.ttl = 64;
-        hdr.ipv4.src = hdr.ipv4.dst; // the worker had sent to the switch's own address
+        hdr.ipv4.src = hdr.ipv4.dst; // it had been sent to the switch's own address
         hdr.ipv4.dst = ip;
         meta.is_rewritten = true;
-        hdr.udp.src = DATA_PORT;
+        hdr.udp.src = own_port; // another than the switch's towards a parent, which tells leaves apart by it
         hdr.udp.dst = port;
         hdr.udp.checksum = 0; // none: the sum of all values is not worth its time
+        hdr.wiresum.job = job;
     }
 
     action drop() {

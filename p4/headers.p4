@@ -108,16 +108,19 @@ struct headers_t {
     values_t values;
 }
 
-// What the worker table says of a packet's sender.
+// What the tables say of a packet's sender: a rank of a job or, in a leaf of a tree of switches, the parent.
 struct worker_t {
     member_t member;
-    bit<8> job;
+    bit<8> job;       // as the sender calls it
     bit<32> rank_bit; // 1 << rank
     bit<8> ranks;     // of the job
     bit<16> base;     // the first slot of the job's pool
     bit<16> slots;    // pool size W, a power of two
     bit<16> group;    // multicast group of the job
     port_t port;      // where the sender is
+    bool is_leaf;     // complete slots go to a parent
+    member_t up;      // the parent
+    port_t up_port;   // where it is
 }
 
 struct metadata_t {
@@ -127,8 +130,9 @@ struct metadata_t {
     Event event;
     Drop drop;
     bool is_mine;   // for the switch's own address
-    bool is_member; // from a worker of a job
-    bool is_result; // to be addressed to a worker in egress
+    bool is_member; // from a worker of a job, or a parent
+    bool is_from_parent;
+    bool is_result; // to be addressed to a member in egress
     bool is_flooded;
     bool is_rewritten; // the IPv4 checksum must be computed anew
     Reason reason;
@@ -143,6 +147,7 @@ struct metadata_t {
     bool is_known;   // its rank is among those seen, now
     bool is_fresh;   // its rank was not seen before
     bool is_complete;
+    bool is_final; // the parent's result stands there, or there is no parent
     bit<32> keep; // all ones if the values that are stored count, else 0
     bit<32> take; // all ones if those in the packet count, else 0
     @field_list(1)

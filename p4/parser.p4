@@ -56,8 +56,9 @@ parser WiresumParser(
 
     state udp {
         packet.extract(hdr.udp);
-        transition select(hdr.udp.dst) {
-            DATA_PORT: wiresum;
+        transition select(hdr.udp.dst, hdr.udp.src) {
+            (DATA_PORT, _): wiresum;
+            (_, DATA_PORT): wiresum; // a result, which a leaf gets from its parent
             default: accept;
         }
     }

@@ -24,6 +24,7 @@ from tests.packet_targets import (
     clear_packet,
     cleared_packet,
     job_rows,
+    members_of,
     number,
     own_rows,
     registers_of,
@@ -166,7 +167,7 @@ class Bmv2Target:
         self._tag = self._tag % 60000 + 1
         assert self.packet_out(clear_packet(job, self._tag)) == []
         self._groups.append(job.group)
-        self._members.update(worker.member for worker in job.workers)
+        self._members.update(members_of(job))
         expected = cleared_packet(self._tag)
         wait_until(lambda: expected in self._packet_ins, "the pool was not cleared", within=SECONDS)
         self._packet_ins.remove(expected)
@@ -244,6 +245,7 @@ class Bmv2Target:
     def registers(self, job: Job) -> Registers:
         end = job.base + job.slots
         names = {"newest": end, **dict.fromkeys(("seen", "count", "e0", "e1"), 2 * end)}
+        names["final"] = 2 * end
         names |= {f"values.value_{i:02x}": 2 * end for i in range(self.values)}
         cells = self._read_registers(names)
         return registers_of(job, self.values, lambda name, count: cells[name][:count])
@@ -277,19 +279,20 @@ class Bmv2Target:
 
     def counters(self, job: Job) -> dict[str, int]:
         counted: dict[str, int] = {}
-        members = [worker.member for worker in job.workers]
         cells = [
-            self._p4info.counter("WiresumIngress.events", member << 4 | event) for member in members for event in EVENTS
+            self._p4info.counter("WiresumIngress.events", member << 4 | event)
+            for member in members_of(job)
+            for event in EVENTS
         ]
         for entity in self._connected.read(cells):
             name = EVENTS[entity.counter_entry.index.index & 15]
             counted[name] = counted.get(name, 0) + entity.counter_entry.data.packet_count
-        udp = {(number(worker.ip), worker.udp) for worker in job.workers}
-        for entity in self._connected.read([self._p4info.direct_counters("WiresumIngress.workers")]):
-            entry = entity.direct_counter_entry
-            keys = self._p4info.keys_of(entry.table_entry)
-            if (keys["hdr.ipv4.src"], keys["hdr.udp.src"]) in udp:
-                counted["received"] = counted.get("received", 0) + entry.data.packet_count
+        wanted = {(number(worker.ip), worker.udp) for worker in (*job.workers, job.parent) if worker is not None}
+        for table in ("WiresumIngress.workers", "WiresumIngress.parents"):
+            for entity in self._connected.read([self._p4info.direct_counters(table)]):
+                entry = entity.direct_counter_entry
+                if tuple(self._p4info.keys_of(entry.table_entry).values()) in wanted:
+                    counted["received"] = counted.get("received", 0) + entry.data.packet_count
         return {name: value for name, value in counted.items() if value}
 
     def drops(self) -> dict[str, int]:

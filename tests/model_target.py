@@ -16,6 +16,7 @@ from tests.packet_targets import (
     clear_packet,
     cleared_packet,
     job_rows,
+    members_of,
     number,
     own_rows,
     registers_of,
@@ -103,13 +104,14 @@ class ModelTarget:
     def counters(self, job: Job) -> dict[str, int]:
         counted: dict[str, int] = {}
         events = self.switch.state.counters["WiresumIngress.events"].packets
-        for worker in job.workers:
+        for member in members_of(job):
             for event, name in EVENTS.items():
-                counted[name] = counted.get(name, 0) + events[worker.member << 4 | event]
-        udp = {(number(worker.ip), worker.udp) for worker in job.workers}
-        for entry in self.switch.state.tables["WiresumIngress.workers"].entries():
+                counted[name] = counted.get(name, 0) + events[member << 4 | event]
+        keys = {(number(worker.ip), worker.udp) for worker in (*job.workers, job.parent) if worker is not None}
+        tables = self.switch.state.tables
+        for entry in (*tables["WiresumIngress.workers"].entries(), *tables["WiresumIngress.parents"].entries()):
             ip, port = entry.matches
-            if isinstance(ip, Exact) and isinstance(port, Exact) and (ip.value, port.value) in udp:
+            if isinstance(ip, Exact) and isinstance(port, Exact) and (ip.value, port.value) in keys:
                 counted["received"] = counted.get("received", 0) + entry.packets
         return {name: value for name, value in counted.items() if value}
 

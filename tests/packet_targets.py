@@ -16,8 +16,8 @@ from scapy.packet import Raw
 
 from protocol.constants import DATA_PORT
 from protocol.packets import batches
-from switch.core import Outgoing, SwitchCore
-from switch.dataplane import JobSpec
+from switch.core import Member, Outgoing, SwitchCore
+from switch.dataplane import JobSpec, Uplink
 from switch.slot_kernels import COUNTERS
 
 SWITCH_IP = "10.0.0.254"
@@ -41,25 +41,46 @@ class Worker:
 
 
 @dataclass(frozen=True)
+class Parent:
+    """A leaf's parent in one job: `udp` is the leaf's own port towards it, `job` its number for the job."""
+
+    member: int
+    ip: str
+    mac: str
+    udp: int
+    port: int
+    job: int
+
+
+@dataclass(frozen=True)
 class Job:
-    """A job as the control plane sees it."""
+    """A job as the control plane sees it; with a parent, the switch is a leaf."""
 
     number: int
     slots: int
     workers: tuple[Worker, ...]
     base: int = 0
     group: int = 16
+    parent: Parent | None = None
 
 
-def make_job(ranks: int, *, number: int = 7, slots: int = 4, base: int = 0, first_member: int = 1) -> Job:
-    """A job whose workers are spread over the ports; several may be on one host, with UDP ports of their own."""
+def make_job(
+    ranks: int, *, number: int = 7, slots: int = 4, base: int = 0, first_member: int = 1, leaf: bool = False
+) -> Job:
+    """A job whose workers are spread over the ports."""
     workers = []
     for rank in range(ranks):
         member = first_member + rank
         host = member % 100
         ip, mac = f"10.0.{number}.{host + 1}", f"02:00:00:00:{number:02x}:{host + 1:02x}"
         workers.append(Worker(rank, member, ip, mac, 40000 + member, PORTS[member % len(PORTS)]))
-    return Job(number, slots, tuple(workers), base, group=16 + number)
+    parent = None
+    if leaf:
+        member = first_member + ranks
+        parent = Parent(
+            member, f"10.0.{number}.200", f"02:00:00:00:{number:02x}:c8", 50000 + member, PORTS[-1], number + 90
+        )
+    return Job(number, slots, tuple(workers), base, 16 + number, parent)
 
 
 def frame(
@@ -86,6 +107,27 @@ def result_frame(worker: Worker, payload: bytes) -> bytes:
     )
 
 
+def from_parent(parent: Parent, payload: bytes, *, ip: dict[str, Any] | None = None, **udp: Any) -> bytes:
+    """The frame that brings a parent's result to the leaf; the keywords replace fields."""
+    for_ip: dict[str, Any] = {"src": parent.ip, "dst": SWITCH_IP, "flags": "DF", "id": 0, "ttl": 64}
+    return bytes(
+        Ether(src=parent.mac, dst=SWITCH_MAC)
+        / IP(**for_ip | (ip or {}))
+        / UDP(**{"sport": DATA_PORT, "dport": parent.udp} | udp)
+        / Raw(payload)
+    )
+
+
+def partial_frame(parent: Parent, payload: bytes) -> bytes:
+    """The frame that brings a leaf's partial result to its parent."""
+    return bytes(
+        Ether(src=SWITCH_MAC, dst=parent.mac)
+        / IP(src=SWITCH_IP, dst=parent.ip, flags="DF", id=0, ttl=64)
+        / UDP(sport=parent.udp, dport=DATA_PORT, chksum=0)
+        / Raw(payload)
+    )
+
+
 @dataclass
 class Registers:
     """The registers of one job's pool: shapes (slots,), (slots, 2), and (slots, 2, values)."""
@@ -93,6 +135,7 @@ class Registers:
     newest: npt.NDArray[np.uint32]
     seen: npt.NDArray[np.uint32]
     count: npt.NDArray[np.int64]
+    final: npt.NDArray[np.int64]
     e0: npt.NDArray[np.int64]
     e1: npt.NDArray[np.int64]
     values: npt.NDArray[np.uint32]
@@ -126,7 +169,7 @@ class Target(Protocol):
         """The registers of a job's pool."""
 
     def counters(self, job: Job) -> dict[str, int]:
-        """What was counted for a job's ranks together, without zeros."""
+        """What was counted for a job's ranks, and a parent, together, without zeros."""
 
     def drops(self) -> dict[str, int]:
         """What was dropped on no rank's account, without zeros."""
@@ -162,27 +205,54 @@ class AggregatorTarget:
         self._jobs: dict[int, Job] = {}
 
     def add_job(self, job: Job) -> None:
-        workers = tuple((worker.ip, worker.udp) for worker in job.workers)
-        self._core.add_job(
-            JobSpec(number=job.number, name=f"job {job.number}", slots=job.slots, values=self.values, workers=workers)
+        parent = job.parent
+        uplink = None
+        if parent is not None:
+            uplink = Uplink(address=(SWITCH_IP, parent.udp), parent=(parent.ip, DATA_PORT), job=parent.job)
+        spec = JobSpec(
+            number=job.number,
+            name=f"job {job.number}",
+            slots=job.slots,
+            values=self.values,
+            workers=tuple((worker.ip, worker.udp) for worker in job.workers),
+            uplink=uplink,
         )
+        self._core.add_job(spec)
         self._jobs[job.number] = job
 
     def send(self, port: int, packet: bytes) -> Frames:
         parsed = Ether(packet)
         udp = parsed.getlayer(UDP)
-        if udp is None or parsed[IP].dst != SWITCH_IP or udp.dport != DATA_PORT or not _sound(parsed):
+        if udp is None or parsed[IP].dst != SWITCH_IP or not _sound(parsed):
             return []
         payload = packet[14 + 20 + 8 : 14 + parsed[IP].len]
+        source = parsed[IP].src, udp.sport
         results: list[Outgoing] = []
         for batch in batches([payload]):
-            results += self._core.receive(batch, (parsed[IP].src, udp.sport), 0.0)
+            if udp.dport == DATA_PORT:
+                results += self._core.receive(batch, source, 0.0)
+            elif (parent := self._parent(source, udp.dport)) is not None:
+                results += self._core.receive_from(parent, batch, 0.0)
         frames: Frames = []
         for outgoing in (*results, *self._core.flush()):
             for member in outgoing.members:
-                worker = self._jobs[member.job.spec.number].workers[member.rank]
-                frames += [(worker.port, result_frame(worker, answer)) for answer in outgoing.batch]
+                frames += [self._frame(member, answer) for answer in outgoing.batch]
         return sorted(frames)
+
+    def _parent(self, source: tuple[str, int], port: int) -> Member | None:
+        """Whose socket, connected to a parent, a datagram arrives at."""
+        for job in self._jobs.values():
+            if job.parent is not None and port == job.parent.udp and source == (job.parent.ip, DATA_PORT):
+                return self._core.jobs[job.number].parent
+        return None
+
+    def _frame(self, member: Member, payload: bytes) -> tuple[int, bytes]:
+        job = self._jobs[member.job.spec.number]
+        if member.rank == len(job.workers):
+            assert job.parent is not None
+            return job.parent.port, partial_frame(job.parent, payload)
+        worker = job.workers[member.rank]
+        return worker.port, result_frame(worker, payload)
 
     def registers(self, job: Job) -> Registers:
         aggregator = self._core.jobs[job.number].aggregator
@@ -191,6 +261,7 @@ class AggregatorTarget:
             newest=pool["newest"].copy(),
             seen=pool["seen"].copy(),
             count=pool["count"].astype(np.int64),
+            final=pool["final"].astype(np.int64),
             e0=pool["e0"].astype(np.int64),
             e1=pool["e1"].astype(np.int64),
             values=aggregator.registers.copy(),
@@ -262,14 +333,38 @@ def job_rows(job: Job) -> Iterable[TableRow]:
                 "pool_size": job.slots,
                 "group": job.group,
                 "port": worker.port,
+                "is_leaf": int(job.parent is not None),
+                "up": job.parent.member if job.parent else 0,
+                "up_port": job.parent.port if job.parent else 0,
             },
         )
+        yield _member_row(worker, worker.udp, DATA_PORT, job.number)
+    if job.parent is not None:
         yield TableRow(
-            "WiresumEgress.members",
-            {"meta.worker.member": worker.member},
-            "WiresumEgress.address",
-            {"mac": number(worker.mac), "ip": number(worker.ip), "port": worker.udp},
+            "WiresumIngress.parents",
+            {"hdr.ipv4.src": number(job.parent.ip), "hdr.udp.dst": job.parent.udp},
+            "WiresumIngress.parent",
+            {
+                "member": job.parent.member,
+                "job": job.parent.job,
+                "ranks": len(job.workers),
+                "base": job.base,
+                "pool_size": job.slots,
+                "group": job.group,
+            },
         )
+        yield _member_row(job.parent, DATA_PORT, job.parent.udp, job.parent.job)
+
+
+def _member_row(member: Worker | Parent, port: int, own_port: int, job: int) -> TableRow:
+    arguments = {"mac": number(member.mac), "ip": number(member.ip), "port": port, "own_port": own_port, "job": job}
+    key = {"meta.worker.member": member.member}
+    return TableRow("WiresumEgress.members", key, "WiresumEgress.address", arguments)
+
+
+def members_of(job: Job) -> list[int]:
+    """The numbers of a job's ranks and, in a leaf, of its parent."""
+    return [worker.member for worker in job.workers] + ([job.parent.member] if job.parent else [])
 
 
 def clear_packet(job: Job, tag: int) -> bytes:
@@ -297,6 +392,7 @@ def registers_of(job: Job, values: int, read: Any) -> Registers:
         newest=np.array(read("WiresumIngress.slots.newest", end), np.uint32)[job.base :],
         seen=cells("seen").astype(np.uint32),
         count=cells("count"),
+        final=cells("final"),
         e0=signed("e0"),
         e1=signed("e1"),
         values=np.stack(stored, axis=2).astype(np.uint32),

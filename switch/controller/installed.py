@@ -53,7 +53,7 @@ class InstalledJob:
     def member_entries(self, program: WiresumProgram) -> list[Any]:
         """Where its results go."""
         return [
-            program.member(member, address, neighbour.mac)
+            program.member(member, address, neighbour.mac, job=self.spec.number)
             for member, address, neighbour in zip(self.members, self.spec.workers, self.neighbours, strict=True)
         ]
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.constants import VALUES_PER_PACKET
+from protocol.constants import DATA_PORT, VALUES_PER_PACKET
 from protocol.packets import Address
 from switch.controller.errors import ProgramError
 from switch.controller.p4info import P4Info, decode, multicast_group
@@ -29,6 +29,9 @@ EVENTS: Final = (
     "reserved_bits",
     "results",
     "retransmitted",
+    "partials",
+    "partials_again",
+    "unneeded",
 )
 _EVENT_BITS: Final = 4
 
@@ -162,13 +165,17 @@ class WiresumProgram:
             "pool_size": slots,
             "group": FIRST_JOB_GROUP + job,
             "port": port,
+            "is_leaf": 0,
+            "up": 0,
+            "up_port": 0,
         }
         return self.info.entry(_WORKERS, keys, "WiresumIngress.worker", params)
 
-    def member(self, member: int, address: Address, mac: int) -> Any:
-        """Results for that member go there."""
+    def member(self, member: int, address: Address, mac: int, *, job: int, own_port: int = DATA_PORT) -> Any:
+        """Results for that member go there, from `own_port` of the switch and under that job number."""
         host, port = address
-        params = {"mac": mac, "ip": int(ipaddress.IPv4Address(host)), "port": port}
+        ip = int(ipaddress.IPv4Address(host))
+        params = {"mac": mac, "ip": ip, "port": port, "own_port": own_port, "job": job}
         return self.info.entry(_MEMBERS, {"meta.worker.member": member}, "WiresumEgress.address", params)
 
     def job_group(self, job: int, replicas: Iterable[tuple[int, int]]) -> Any:
