@@ -202,6 +202,15 @@ class TestSeenTwice:
         assert trace.packets["tsi"].tolist() == [0, 1, 1]
         assert trace.duplicates == 1
 
+    def test_parts_of_large_frames_have_no_numbers_of_their_own(self, tmp_path: Path) -> None:
+        """Linux counts a large frame as one, so that the number behind it says nothing about its parts."""
+        large = Seen(0, 0, payload(0) + payload(1), number=50)
+        trace = read(tmp_path, pcap([large, Seen(0.01, 0, payload(1), number=51)]))
+        assert trace.packets["tsi"].tolist() == [0, 1, 1]
+        twice = read(tmp_path, pcap([large, Seen(0.01, 0, payload(3), number=51), replace(large, at=0.02)]))
+        assert twice.packets["tsi"].tolist() == [0, 1, 3]
+        assert twice.duplicates == 2
+
     def test_on_the_way_in_and_out_of_one_machine(self, tmp_path: Path) -> None:
         """As `tcpdump -i any` shows a frame that crosses a bridge."""
         file = pcap([Seen(0, 0, payload(0)), Seen(0.00001, 0, payload(0))], link=COOKED_2)

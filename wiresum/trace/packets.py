@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from protocol.constants import MSG_EXPONENTS, MSG_VALUES, PREFIX_BYTES, VALUES_PER_PACKET, packet_bytes
 from protocol.packets import PREFIX, Bytes
-from wiresum.trace.captures import CaptureError, Frames, fields_at, read_capture
+from wiresum.trace.captures import CaptureError, Frames, Integers, fields_at, read_capture
 from wiresum.trace.frames import Datagrams, Skipped, datagrams
 
 Table: TypeAlias = npt.NDArray[Any]  # of PACKET
@@ -38,7 +38,7 @@ PACKET: Final = np.dtype(
         ("frame", "i8"),  # number in the file, from 1
         ("segment", "i4"),  # which packet of the frame, from 0
         ("tap", "i8"),
-        ("id", "i4"),  # of the IP header, as it is or would be on the wire
+        ("id", "i4"),  # of the frame's IP header
         ("source", "i8"),  # address << 16 | port
         ("destination", "i8"),
         *((name, PREFIX[name].newbyteorder("=")) for name in PREFIX.names or ()),
@@ -145,7 +145,9 @@ def _packets(frames: Frames, found: Datagrams, file: int, path: Path) -> tuple[T
     follows = LENGTHS[_byte(data, at, np.where(checked, 2, 0), 0)] > 0
     follows &= _byte(data, at, np.where(checked, 2, 0), 1) == _byte(data, found.payload, found.captured, 1)
     large &= np.where(second, follows, found.length >= segment + PREFIX_BYTES)
-    counts = np.where(large, -(-found.length // np.maximum(segment, 1)), 1)
+    # Only what was captured is worth a record, for a length is easily claimed.
+    pieces = np.where(large, -(-found.length // np.maximum(segment, 1)), 1)
+    counts = np.where(large, -(-found.captured // np.maximum(segment, 1)), 1)
     origin = np.repeat(np.arange(len(counts)), counts)
     number = np.arange(len(origin)) - np.repeat(np.cumsum(counts) - counts, counts)
 
@@ -153,7 +155,7 @@ def _packets(frames: Frames, found: Datagrams, file: int, path: Path) -> tuple[T
     length = np.where(large[origin], np.minimum(segment[origin], found.length[origin] - before), found.length[origin])
     captured = np.clip(found.captured[origin] - before, 0, length)
     hidden = (captured < PREFIX_BYTES) & (captured < length)
-    if count := int(hidden.sum()):
+    if count := int(hidden.sum() + (pieces - counts).sum()):
         notes.append(f"{path}: the capture holds nothing of {count:,} packets: capture more bytes of each frame")
     origin, number, before, length, captured = (
         column[~hidden] for column in (origin, number, before, length, captured)
@@ -162,9 +164,7 @@ def _packets(frames: Frames, found: Datagrams, file: int, path: Path) -> tuple[T
     table = np.zeros(len(origin), PACKET)
     table["time"], table["frame"], table["tap"] = found.time[origin], found.frame[origin] + 1, found.tap[origin]
     table["segment"] = number
-    table["file"], table["id"] = file, found.identification[origin] + number & 0xFFFF
-    # A socket that numbers none of its packets leaves 0 in all of them, also in those of a large frame.
-    table["id"][found.identification[origin] == 0] = 0
+    table["file"], table["id"] = file, found.identification[origin]
     table["source"] = found.source[origin] << 16 | found.source_port[origin]
     table["destination"] = found.destination[origin] << 16 | found.destination_port[origin]
     table["payload"], table["length"], table["captured"] = found.payload[origin] + before, length, captured
@@ -204,39 +204,45 @@ def _byte(
 def _seen_before(packets: Table) -> tuple[Mask, Mask, int]:
     """Which packets another tap saw before, which the network duplicated; and how many taps there are.
 
-    Packets alike in addresses, header and IP identification are the same packet if they were seen at different taps
-    within a second. As many hosts do not number their packets, which frame of one tap is which of another is told by
-    counting: the n-th at one tap is the n-th at the other.
+    The network duplicated what has the same IP identification as before, from a sender that numbers its packets.
+    Packets of different taps are the same if they are alike in addresses and header, within a second. As many hosts
+    give no numbers, or one for all parts of a large frame, which one of a tap is which of another is told by counting:
+    the n-th at one tap is the n-th at the other.
     """
     key = _mix(packets["source"].astype(np.uint64) * np.uint64(3) + packets["fault"])
     for name in ("destination", "kind", "job", "tsi", "pool_index"):
         key = _mix(key ^ packets[name].astype(np.uint64))
-    numbered = _numbers_its_packets(packets)
-    key = _mix(key ^ np.where(numbered, packets["id"], 0).astype(np.uint64))
     where = packets["file"].astype(np.uint64) << np.uint64(56) ^ packets["tap"].astype(np.uint64)
     taps, tap = np.unique(where, return_inverse=True)
+    numbered = _numbers_its_packets(packets)
+    frame = packets["id"].astype(np.uint64) << np.uint64(32) | packets["segment"].astype(np.uint64)
+    with_number = key.copy()
+    with_number[numbered] = _mix(key ^ _mix(frame))[numbered]
 
+    first, _ = _occurrences(with_number, tap)
+    duplicates: Mask = numbered & (first != np.arange(len(packets)))
+    duplicates &= packets["time"] - packets["time"][first] <= _WINDOW
+    copies = np.zeros(len(packets), bool)
+    if len(taps) > 1:
+        kept = np.flatnonzero(~duplicates)
+        pairing = (with_number if not packets["segment"].any() else key)[kept]
+        _, occurrence = _occurrences(pairing, tap[kept])
+        first, _ = _occurrences(_mix(pairing ^ occurrence.astype(np.uint64)), np.zeros(len(kept), np.int64))
+        late = packets["time"][kept] - packets["time"][kept][first]
+        copies[kept] = (first != np.arange(len(kept))) & (late <= _WINDOW)
+    return copies, duplicates, len(taps)
+
+
+def _occurrences(key: npt.NDArray[np.uint64], tap: npt.NDArray[np.int64]) -> tuple[Integers, Integers]:
+    """For each packet: which is the first of its key at its tap, and how many of them were before it."""
     order = np.lexsort((tap, key))  # stable: within these, by time
+    place = np.arange(len(order))
     new = np.ones(len(order), bool)
     new[1:] = (key[order][1:] != key[order][:-1]) | (tap[order][1:] != tap[order][:-1])
-    begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-    occurrence = np.zeros(len(order), np.int64)
-    occurrence[order] = np.arange(len(order)) - begin
-    duplicates = np.zeros(len(order), bool)
-    repeated = order[(occurrence[order] > 0) & numbered[order]]
-    earlier = order[begin[np.flatnonzero((occurrence[order] > 0) & numbered[order])]]
-    duplicates[repeated] = packets["time"][repeated] - packets["time"][earlier] <= _WINDOW
-
-    copies = np.zeros(len(order), bool)
-    if len(taps) > 1:
-        key = _mix(key ^ occurrence.astype(np.uint64))
-        order = np.argsort(key, kind="stable")
-        new[1:] = key[order][1:] != key[order][:-1]
-        begin = np.maximum.accumulate(np.where(new, np.arange(len(order)), 0))
-        late = packets["time"][order] - packets["time"][order[begin]] <= _WINDOW
-        copies[order] = ~new & late
-        duplicates &= ~copies
-    return copies, duplicates, len(taps)
+    begin = np.maximum.accumulate(np.where(new, place, 0))
+    first, number = np.zeros_like(place), np.zeros_like(place)
+    first[order], number[order] = order[begin], place - begin
+    return first, number
 
 
 def _numbers_its_packets(packets: Table) -> Mask:
@@ -244,10 +250,8 @@ def _numbers_its_packets(packets: Table) -> Mask:
     _, sender = np.unique(packets["source"], return_inverse=True)
     least = np.full(sender.max(initial=0) + 1, 1 << 16, np.int32)
     most = np.zeros_like(least)
-    # The numbers of a large frame's other packets are ours.
-    own = packets["segment"] == 0
-    np.minimum.at(least, sender[own], packets["id"][own])
-    np.maximum.at(most, sender[own], packets["id"][own])
+    np.minimum.at(least, sender, packets["id"])
+    np.maximum.at(most, sender, packets["id"])
     numbered: Mask = (least != most)[sender] & (packets["id"] != 0)
     return numbered
 
