@@ -432,7 +432,7 @@ def packets_out_and_in() -> None:
     assert value_of(out_of(1)) == 77
     exact("to_controller").insert()
     send(frame(key=1, value=3), port=1)
-    (found,) = packets.sniff(timeout=2)
+    (found,) = packets.sniff(timeout=1)
     assert found.packet.payload == frame(key=1, value=3)
     assert [each.value for each in found.packet.metadata] == [b"\x01", b"\x05", b"\x00"]
     exact().delete()
@@ -446,7 +446,7 @@ def digests() -> None:
     digest.insert()
     exact("learn", port="1").insert()
     send(frame(key=1))
-    found = list(lists.sniff(timeout=2))
+    found = list(lists.sniff(timeout=1))
     assert found, "no digest came"
     members_ = found[0].digest.data[0].struct.members
     assert [each.bitstring for each in members_] == [b"\x0a", b"\x00"]
@@ -472,7 +472,7 @@ def idle_timeouts() -> None:
     written = entry("lpm_t", "forward", {"hdr.ethernet.dst": "0x0a0000000000/8"}, port="1")
     written.idle_timeout_ns = 10**9
     written.insert()
-    found = list(notices.sniff(timeout=4))
+    found = list(notices.sniff(timeout=3))
     assert found, "no notification came"
     assert found[0].idle_timeout_notification.table_entry[0].table_id == written.id
     (again,) = entry("lpm_t", None, {"hdr.ethernet.dst": "0x0a0000000000/8"}).read()

@@ -54,7 +54,7 @@ class P4RuntimeSwitch:
 
     Args:
         ports: by number; the switch closes them.
-        address: "host:port" of the server; port 0 takes a free one.
+        address: "host:port" of the server, where port 0 takes a free one; or "unix:path".
         device_id: what controllers call the switch.
         options: CPU port, drop port and seed.
         certificates: for TLS; None: none.
@@ -128,9 +128,11 @@ class P4RuntimeSwitch:
 
     def _bind(self, address: str, certificates: Certificates | None) -> str:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > 65535:
-            raise WiresumError(f"expected HOST:PORT as address of the P4Runtime server, got {address!r}")
-        _check_free(host.strip("[]"), int(port))
+        on_tcp = not address.startswith("unix:")
+        if on_tcp:
+            if not host or not port.isdecimal() or int(port) > 65535:
+                raise WiresumError(f"expected HOST:PORT as address of the P4Runtime server, got {address!r}")
+            _check_free(host.strip("[]"), int(port))
         try:
             if certificates is None:
                 bound = self._server.add_insecure_port(address)
@@ -145,7 +147,7 @@ class P4RuntimeSwitch:
             raise WiresumError(f"cannot serve P4Runtime at {address}: {error}") from None
         if not bound:
             raise WiresumError(f"cannot serve P4Runtime at {address}")
-        return f"{host}:{bound}"
+        return f"{host}:{bound}" if on_tcp else address
 
     def _packet_in(self, packet: bytes) -> None:
         self.service.notifier.packet_in(packet)
