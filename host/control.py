@@ -251,6 +251,8 @@ class ControlClient:
                     return DisagreementError(event.disagreement.text)
                 case "goodbye":
                     return SwitchLostError(f"the switch at {self._channel.name} {SHUTTING_DOWN}")
+                case "switch_lost":
+                    return SwitchLostError(event.switch_lost.text)
                 case "explain":
                     self._explain(membership, event.explain.collective)
         return SwitchLostError(f"the switch at {self._channel.name} ended job {membership.job!r} without a reason")

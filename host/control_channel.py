@@ -8,6 +8,7 @@ from host.control_forks import let_go_in_children
 from host.control_types import SwitchInfo
 from protocol import control_pb2 as pb
 from protocol.control import (
+    ABOVE,
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
@@ -157,6 +158,8 @@ class ControlChannel:
         if self._closed:
             return ClosedError(f"the connection to the switch at {self.name} was closed")
         if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            if details.startswith(ABOVE):
+                return SwitchLostError(f"the switch at {self.name} lost {details}")
             what = SHUTTING_DOWN if details == SHUTTING_DOWN else f"went away: {details}"
             return SwitchLostError(f"the switch at {self.name} {what}")
         if status in _ERROR_BY_STATUS:

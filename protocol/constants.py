@@ -6,7 +6,8 @@ from typing import Final
 DATA_PORT: Final = 48864
 CONTROL_PORT: Final = 50099
 
-MAX_RANKS: Final = 32  # a slot's "seen" is one 32-bit register
+MAX_RANKS: Final = 32  # at one switch: a slot's "seen" is one 32-bit register
+MAX_WORLD: Final = 1024  # ranks of one job over a tree of switches: enough for 32 leaves, and 21 bits for each value
 MAX_SLOTS: Final = 16384  # pool_index has 14 bits of slot
 MAX_JOBS: Final = 256  # the job number is one byte
 

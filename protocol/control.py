@@ -16,6 +16,7 @@ STATUS_BY_ERROR: Final[dict[type[WiresumError], str]] = {
     SwitchLostError: "UNAVAILABLE",
 }
 SHUTTING_DOWN: Final = "is shutting down"  # details of an UNAVAILABLE that the switch itself sent
+ABOVE: Final = "the switch above it"  # with this begin the details of an UNAVAILABLE that a leaf switch sent
 
 # A killed process closes its connection, which the other end sees at once. Only a host that vanishes needs pings: it
 # counts as lost PING_INTERVAL + PING_TIMEOUT seconds later at most. A process that was merely stopped, by a signal or a

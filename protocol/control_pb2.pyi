@@ -82,6 +82,9 @@ class JoinRequest(google.protobuf.message.Message):
     SLOTS_FIELD_NUMBER: builtins.int
     TIMEOUT_FIELD_NUMBER: builtins.int
     MOST_SLOTS_FIELD_NUMBER: builtins.int
+    VIA_HOST_FIELD_NUMBER: builtins.int
+    VIA_PORT_FIELD_NUMBER: builtins.int
+    ROOM_FIELD_NUMBER: builtins.int
     protocol_version: builtins.int
     job: builtins.str
     rank: builtins.int
@@ -97,6 +100,13 @@ class JoinRequest(google.protobuf.message.Message):
     """seconds to wait for the other ranks"""
     most_slots: builtins.int
     """where the switch chooses: the largest pool that this worker has buffers for; 0: any"""
+    via_host: builtins.str
+    """From a leaf switch only:
+    where the packets for this rank come from, instead of udp_host; the same for all its ranks
+    """
+    via_port: builtins.int
+    room: builtins.int
+    """the largest pool that there is room for; 0: any"""
     def __init__(
         self,
         *,
@@ -110,8 +120,11 @@ class JoinRequest(google.protobuf.message.Message):
         slots: builtins.int = ...,
         timeout: builtins.float = ...,
         most_slots: builtins.int = ...,
+        via_host: builtins.str = ...,
+        via_port: builtins.int = ...,
+        room: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job", b"job", "most_slots", b"most_slots", "protocol_version", b"protocol_version", "rank", b"rank", "slots", b"slots", "timeout", b"timeout", "udp_host", b"udp_host", "udp_port", b"udp_port", "values", b"values", "world_size", b"world_size"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job", b"job", "most_slots", b"most_slots", "protocol_version", b"protocol_version", "rank", b"rank", "room", b"room", "slots", b"slots", "timeout", b"timeout", "udp_host", b"udp_host", "udp_port", b"udp_port", "values", b"values", "via_host", b"via_host", "via_port", b"via_port", "world_size", b"world_size"]) -> None: ...
 
 global___JoinRequest = JoinRequest
 
@@ -122,18 +135,24 @@ class JoinReply(google.protobuf.message.Message):
     MEMBERSHIP_FIELD_NUMBER: builtins.int
     JOB_NUMBER_FIELD_NUMBER: builtins.int
     SLOTS_FIELD_NUMBER: builtins.int
+    RANKS_FIELD_NUMBER: builtins.int
     membership: builtins.int
     """names this rank of this job in all further calls"""
     job_number: builtins.int
     slots: builtins.int
+    @property
+    def ranks(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
+        """for a leaf switch: all ranks that have joined through it"""
+
     def __init__(
         self,
         *,
         membership: builtins.int = ...,
         job_number: builtins.int = ...,
         slots: builtins.int = ...,
+        ranks: collections.abc.Iterable[builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["job_number", b"job_number", "membership", b"membership", "slots", b"slots"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_number", b"job_number", "membership", b"membership", "ranks", b"ranks", "slots", b"slots"]) -> None: ...
 
 global___JoinReply = JoinReply
 
@@ -162,9 +181,11 @@ class Event(google.protobuf.message.Message):
     DISAGREEMENT_FIELD_NUMBER: builtins.int
     EXPLAIN_FIELD_NUMBER: builtins.int
     GOODBYE_FIELD_NUMBER: builtins.int
+    SWITCH_LOST_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
     @property
     def watching(self) -> global___Watching:
-        """the first event: the stream is open"""
+        """the first event"""
 
     @property
     def peer_lost(self) -> global___PeerLost: ...
@@ -176,6 +197,10 @@ class Event(google.protobuf.message.Message):
     def explain(self) -> global___ExplainCollective: ...
     @property
     def goodbye(self) -> global___Goodbye: ...
+    @property
+    def switch_lost(self) -> global___SwitchLost: ...
+    @property
+    def refused(self) -> global___Refused: ...
     def __init__(
         self,
         *,
@@ -185,15 +210,21 @@ class Event(google.protobuf.message.Message):
         disagreement: global___Disagreement | None = ...,
         explain: global___ExplainCollective | None = ...,
         goodbye: global___Goodbye | None = ...,
+        switch_lost: global___SwitchLost | None = ...,
+        refused: global___Refused | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["disagreement", b"disagreement", "event", b"event", "explain", b"explain", "goodbye", b"goodbye", "peer_left", b"peer_left", "peer_lost", b"peer_lost", "watching", b"watching"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["disagreement", b"disagreement", "event", b"event", "explain", b"explain", "goodbye", b"goodbye", "peer_left", b"peer_left", "peer_lost", b"peer_lost", "watching", b"watching"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["watching", "peer_lost", "peer_left", "disagreement", "explain", "goodbye"] | None: ...
+    def HasField(self, field_name: typing.Literal["disagreement", b"disagreement", "event", b"event", "explain", b"explain", "goodbye", b"goodbye", "peer_left", b"peer_left", "peer_lost", b"peer_lost", "refused", b"refused", "switch_lost", b"switch_lost", "watching", b"watching"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["disagreement", b"disagreement", "event", b"event", "explain", b"explain", "goodbye", b"goodbye", "peer_left", b"peer_left", "peer_lost", b"peer_lost", "refused", b"refused", "switch_lost", b"switch_lost", "watching", b"watching"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["watching", "peer_lost", "peer_left", "disagreement", "explain", "goodbye", "switch_lost", "refused"] | None: ...
 
 global___Event = Event
 
 @typing.final
 class Watching(google.protobuf.message.Message):
+    """For a worker: the stream is open. For a leaf switch: all leaf switches of the job have opened theirs, and so have
+    the job in their data planes.
+    """
+
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     def __init__(
@@ -295,17 +326,59 @@ class Goodbye(google.protobuf.message.Message):
 global___Goodbye = Goodbye
 
 @typing.final
+class SwitchLost(google.protobuf.message.Message):
+    """A switch above this one went away."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["text", b"text"]) -> None: ...
+
+global___SwitchLost = SwitchLost
+
+@typing.final
+class Refused(google.protobuf.message.Message):
+    """A switch of the tree could not take the job; to leaf switches, in place of Watching."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: builtins.int
+    text: builtins.str
+    def __init__(
+        self,
+        *,
+        text: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["text", b"text"]) -> None: ...
+
+global___Refused = Refused
+
+@typing.final
 class LeaveRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MEMBERSHIP_FIELD_NUMBER: builtins.int
+    REASON_FIELD_NUMBER: builtins.int
+    REFUSED_FIELD_NUMBER: builtins.int
     membership: builtins.int
+    reason: builtins.str
+    """from a leaf switch, if the rank did not leave by itself: what became of it. The job ends."""
+    refused: builtins.bool
+    """the leaf switch cannot take the job, for that reason"""
     def __init__(
         self,
         *,
         membership: builtins.int = ...,
+        reason: builtins.str = ...,
+        refused: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["membership", b"membership"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["membership", b"membership", "reason", b"reason", "refused", b"refused"]) -> None: ...
 
 global___LeaveRequest = LeaveRequest
 
@@ -584,3 +657,164 @@ class Counter(google.protobuf.message.Message):
     def WhichOneof(self, oneof_group: typing.Literal["_rank", b"_rank"]) -> typing.Literal["rank"] | None: ...
 
 global___Counter = Counter
+
+@typing.final
+class AttachRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    MAX_RANKS_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """for people: its control address"""
+    max_ranks: builtins.int
+    """workers that can be below it"""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        max_ranks: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_ranks", b"max_ranks", "name", b"name"]) -> None: ...
+
+global___AttachRequest = AttachRequest
+
+@typing.final
+class SwitchEvent(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ATTACHED_FIELD_NUMBER: builtins.int
+    STALL_FIELD_NUMBER: builtins.int
+    @property
+    def attached(self) -> global___Attached:
+        """the first event: the leaf switch is known"""
+
+    @property
+    def stall(self) -> global___StallQuery: ...
+    def __init__(
+        self,
+        *,
+        attached: global___Attached | None = ...,
+        stall: global___StallQuery | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["attached", b"attached", "event", b"event", "stall", b"stall"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["attached", b"attached", "event", b"event", "stall", b"stall"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["event", b"event"]) -> typing.Literal["attached", "stall"] | None: ...
+
+global___SwitchEvent = SwitchEvent
+
+@typing.final
+class Attached(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___Attached = Attached
+
+@typing.final
+class StallQuery(google.protobuf.message.Message):
+    """The parent asks why a job does not move on."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: builtins.int
+    JOB_NUMBER_FIELD_NUMBER: builtins.int
+    query: builtins.int
+    job_number: builtins.int
+    """the parent's"""
+    def __init__(
+        self,
+        *,
+        query: builtins.int = ...,
+        job_number: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["job_number", b"job_number", "query", b"query"]) -> None: ...
+
+global___StallQuery = StallQuery
+
+@typing.final
+class StallAnswer(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: builtins.int
+    SLOTS_FIELD_NUMBER: builtins.int
+    HEARD_FIELD_NUMBER: builtins.int
+    query: builtins.int
+    @property
+    def slots(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___StalledSlot]:
+        """of its ranks alone; one that misses none of them waits for the parent"""
+
+    @property
+    def heard(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[global___RankHeard]: ...
+    def __init__(
+        self,
+        *,
+        query: builtins.int = ...,
+        slots: collections.abc.Iterable[global___StalledSlot] | None = ...,
+        heard: collections.abc.Iterable[global___RankHeard] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["heard", b"heard", "query", b"query", "slots", b"slots"]) -> None: ...
+
+global___StallAnswer = StallAnswer
+
+@typing.final
+class StallAnswerReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___StallAnswerReply = StallAnswerReply
+
+@typing.final
+class RankHeard(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RANK_FIELD_NUMBER: builtins.int
+    LAST_HEARD_FIELD_NUMBER: builtins.int
+    rank: builtins.int
+    last_heard: builtins.float
+    """as in RankState"""
+    def __init__(
+        self,
+        *,
+        rank: builtins.int = ...,
+        last_heard: builtins.float | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_last_heard", b"_last_heard", "last_heard", b"last_heard"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_last_heard", b"_last_heard", "last_heard", b"last_heard", "rank", b"rank"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_last_heard", b"_last_heard"]) -> typing.Literal["last_heard"] | None: ...
+
+global___RankHeard = RankHeard
+
+@typing.final
+class BlockedRequest(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    MEMBERSHIP_FIELD_NUMBER: builtins.int
+    RANK_FIELD_NUMBER: builtins.int
+    membership: builtins.int
+    """of a rank that waits"""
+    rank: builtins.int
+    """that has left"""
+    def __init__(
+        self,
+        *,
+        membership: builtins.int = ...,
+        rank: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["membership", b"membership", "rank", b"rank"]) -> None: ...
+
+global___BlockedRequest = BlockedRequest
+
+@typing.final
+class BlockedReply(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+global___BlockedReply = BlockedReply

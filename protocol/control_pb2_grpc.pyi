@@ -82,6 +82,27 @@ class ControlStub:
     ]
     """Jobs and counters. Needs no membership."""
 
+    Attach: grpc.UnaryStreamMultiCallable[
+        protocol.control_pb2.AttachRequest,
+        protocol.control_pb2.SwitchEvent,
+    ]
+    """For leaf switches, which join, watch and leave on behalf of each worker below them.
+
+    Makes a leaf switch known to its parent; stays open while it lives.
+    """
+
+    AnswerStall: grpc.UnaryUnaryMultiCallable[
+        protocol.control_pb2.StallAnswer,
+        protocol.control_pb2.StallAnswerReply,
+    ]
+    """A leaf's answer to SwitchEvent.stall."""
+
+    Blocked: grpc.UnaryUnaryMultiCallable[
+        protocol.control_pb2.BlockedRequest,
+        protocol.control_pb2.BlockedReply,
+    ]
+    """A leaf switch has found that workers below it wait for a rank that has left. The job ends."""
+
 class ControlAsyncStub:
     Describe: grpc.aio.UnaryUnaryMultiCallable[
         protocol.control_pb2.DescribeRequest,
@@ -137,6 +158,27 @@ class ControlAsyncStub:
         protocol.control_pb2.StatisticsReply,
     ]
     """Jobs and counters. Needs no membership."""
+
+    Attach: grpc.aio.UnaryStreamMultiCallable[
+        protocol.control_pb2.AttachRequest,
+        protocol.control_pb2.SwitchEvent,
+    ]
+    """For leaf switches, which join, watch and leave on behalf of each worker below them.
+
+    Makes a leaf switch known to its parent; stays open while it lives.
+    """
+
+    AnswerStall: grpc.aio.UnaryUnaryMultiCallable[
+        protocol.control_pb2.StallAnswer,
+        protocol.control_pb2.StallAnswerReply,
+    ]
+    """A leaf's answer to SwitchEvent.stall."""
+
+    Blocked: grpc.aio.UnaryUnaryMultiCallable[
+        protocol.control_pb2.BlockedRequest,
+        protocol.control_pb2.BlockedReply,
+    ]
+    """A leaf switch has found that workers below it wait for a rank that has left. The job ends."""
 
 class ControlServicer(metaclass=abc.ABCMeta):
     @abc.abstractmethod
@@ -209,5 +251,32 @@ class ControlServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[protocol.control_pb2.StatisticsReply, collections.abc.Awaitable[protocol.control_pb2.StatisticsReply]]:
         """Jobs and counters. Needs no membership."""
+
+    @abc.abstractmethod
+    def Attach(
+        self,
+        request: protocol.control_pb2.AttachRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[protocol.control_pb2.SwitchEvent], collections.abc.AsyncIterator[protocol.control_pb2.SwitchEvent]]:
+        """For leaf switches, which join, watch and leave on behalf of each worker below them.
+
+        Makes a leaf switch known to its parent; stays open while it lives.
+        """
+
+    @abc.abstractmethod
+    def AnswerStall(
+        self,
+        request: protocol.control_pb2.StallAnswer,
+        context: _ServicerContext,
+    ) -> typing.Union[protocol.control_pb2.StallAnswerReply, collections.abc.Awaitable[protocol.control_pb2.StallAnswerReply]]:
+        """A leaf's answer to SwitchEvent.stall."""
+
+    @abc.abstractmethod
+    def Blocked(
+        self,
+        request: protocol.control_pb2.BlockedRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[protocol.control_pb2.BlockedReply, collections.abc.Awaitable[protocol.control_pb2.BlockedReply]]:
+        """A leaf switch has found that workers below it wait for a rank that has left. The job ends."""
 
 def add_ControlServicer_to_server(servicer: ControlServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

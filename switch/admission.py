@@ -2,11 +2,11 @@
 
 import ipaddress
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.constants import DEFAULT_VALUES, check_slots
+from protocol.constants import DEFAULT_VALUES, MAX_RANKS, MAX_SLOTS, check_slots
 from protocol.control import format_address
 from protocol.errors import JoinRefusedError
 from protocol.packets import Address
@@ -24,6 +24,8 @@ class JoinWish:
         slots: of the job's pool, a power of two; 0 leaves it to the switch.
         most_slots: the largest pool that the switch may choose for this worker; 0 for any.
         timeout: seconds to wait for the other ranks.
+        via: of a rank below a leaf switch: where that switch sends from.
+        room: the largest pool that the switches in between have room for; 0 for any.
     """
 
     job: str
@@ -34,6 +36,13 @@ class JoinWish:
     slots: int
     timeout: float
     most_slots: int = 0
+    via: Address | None = None
+    room: int = 0
+
+    @property
+    def source(self) -> Address:
+        """Where packets for this rank come from."""
+        return self.via or self.address
 
 
 def slot_cost(slots: int, values: int) -> int:
@@ -102,16 +111,62 @@ def check_against(wish: JoinWish, present: Sequence[JoinWish], running: bool) ->
             )
 
 
+def check_sources(wish: JoinWish, present: Sequence[JoinWish], others: Iterable[JoinWish]) -> None:
+    """Checks that packets tell whose they are.
+
+    Args:
+        wish: the joiner's.
+        present: those of the ranks that are in the job.
+        others: those of ranks that are in any job.
+
+    Raises:
+        JoinRefusedError: an address belongs to another rank, or there are too many.
+    """
+    children = dict.fromkeys(other.source for other in present)
+    if wish.source not in children and len(children) >= MAX_RANKS:
+        raise JoinRefusedError(
+            f"job {wish.job!r} has {MAX_RANKS} workers and leaf switches at this switch already, and it takes no more; "
+            f"rank {wish.rank} at {format_address(wish.address)} is one too many"
+        )
+    shared = () if wish.via is None else present
+    for other in others:
+        if other.source == wish.source and not (other.via == wish.via and other in shared):
+            raise JoinRefusedError(
+                f"{format_address(wish.source)}, from which rank {wish.rank} of job {wish.job!r} would send, "
+                f"belongs to rank {other.rank} of job {other.job!r}"
+            )
+
+
+def choose_slots(wishes: Sequence[JoinWish], budget: "SlotBudget") -> int:
+    """The pool of a job: the smallest that a rank asked for, or else what suits all; never more than there is room."""
+    slots = _smallest(wish.slots for wish in wishes) or budget.default(
+        wishes[0].values, _smallest(wish.most_slots for wish in wishes)
+    )
+    return min(slots, _smallest(wish.room for wish in wishes) or slots)
+
+
+def least_slots(wishes: Sequence[JoinWish]) -> int:
+    """The smallest pool that must fit for the job to be worth waiting for."""
+    return _smallest(wish.slots for wish in wishes) or 1
+
+
+def _smallest(slots: Iterable[int]) -> int:
+    """The smallest pool that anyone named; 0: nobody named one."""
+    return min((number for number in slots if number), default=0)
+
+
 class SlotBudget:
     """The slots of one switch and who has them.
 
     Args:
         total: slots of 256 values.
         default: the pool of a job that asks for none in particular, if half of what is free allows it.
+        name: of the switch, for messages.
     """
 
-    def __init__(self, total: int, default: int):
+    def __init__(self, total: int, default: int, name: str = "the switch"):
         self.total = total
+        self.name = name
         self._default = default
         self._taken: dict[int, tuple[str, int]] = {}  # job number: name, slots of 256 values
 
@@ -131,6 +186,13 @@ class SlotBudget:
             slots //= 2
         return slots
 
+    def room(self, values: int) -> int:
+        """The largest pool that fits at this moment; 0: none."""
+        slots = MAX_SLOTS
+        while slots and slot_cost(slots, values) > self.free:
+            slots //= 2
+        return slots
+
     def check(self, name: str, slots: int, values: int) -> None:
         """Checks that a pool fits.
 
@@ -142,7 +204,7 @@ class SlotBudget:
             taken = ", ".join(f"{cost} by job {name!r}" for name, cost in self._taken.values()) or "none"
             raise JoinRefusedError(
                 f"job {name!r} wants {slots} slots of {values} values, which takes {cost} slots of {DEFAULT_VALUES}, "
-                f"and the switch has {self.free} of {self.total} free; taken: {taken}"
+                f"and {self.name} has {self.free} of {self.total} free; taken: {taken}"
             )
 
     def take(self, number: int, name: str, slots: int, values: int) -> None:

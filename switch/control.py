@@ -12,8 +12,9 @@ from protocol.control import CHANNEL_OPTIONS, format_address
 from protocol.control_grpc import add_ControlServicer_to_server, grpc
 from protocol.packets import Address
 from switch.control_service import ControlService
-from switch.dataplane import DataPlane
+from switch.dataplane import DataPlane, LeafPlane
 from switch.job_events import JobStatus
+from switch.relay import RelayService
 
 _STOP_GRACE: Final = 0.5  # seconds that open calls get to end by themselves
 _CONTROL_OPTIONS: Final = (
@@ -30,15 +31,30 @@ class ControlServer:
         plane: what the service drives.
         host: local address to listen at; "0.0.0.0" for all.
         port: TCP port; 0 takes a free one.
-        max_ranks: the largest world size that it admits.
+        max_ranks: the largest world size that it admits, as long as no leaf switch is attached.
     """
 
     def __init__(self, plane: DataPlane, *, host: str, port: int, max_ranks: int = MAX_RANKS):
-        self._service = ControlService(plane, max_ranks=max_ranks)
+        self._service: ControlService | RelayService = ControlService(plane, max_ranks=max_ranks)
         self._wanted = (host, port)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
+
+    @classmethod
+    def for_leaf(cls, plane: LeafPlane, *, host: str, port: int, parent: str) -> "ControlServer":
+        """The control service of a leaf switch.
+
+        Args:
+            plane, host, port: as for any.
+            parent: control address of the switch above, "host:port" or "host" for port 50099.
+
+        Raises:
+            ValueError: a malformed address.
+        """
+        server = cls(plane, host=host, port=port)
+        server._service = RelayService(plane, parent)
+        return server
 
     def start(self) -> Address:
         """Begins to serve.
@@ -48,6 +64,7 @@ class ControlServer:
 
         Raises:
             OSError: it cannot listen there; the text names the address.
+            SwitchUnreachableError, JoinRefusedError: a leaf's parent does not answer, or is of another version.
         """
         if self._thread is not None:
             raise RuntimeError("this control server was started before; make a new one")
@@ -81,6 +98,7 @@ class ControlServer:
             port = server.add_insecure_port(format_address(self._wanted))
             if not port:
                 raise OSError(errno.EADDRINUSE, f"cannot serve control at {format_address(self._wanted)}")
+            await self._service.start((host, port))
             await server.start()
         except Exception as error:
             started.set_exception(error)

@@ -5,31 +5,29 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, TypeVar
 
 from protocol import control_pb2 as pb
-from protocol.control import PROTOCOL_VERSION, STATUS_BY_ERROR, format_address
+from protocol.control import PROTOCOL_VERSION, format_address
 from protocol.control_grpc import ControlServicer, grpc
 from protocol.errors import JoinRefusedError, WiresumError
-from switch.admission import JoinWish
+from protocol.packets import Address
+from switch.children import Children
+from switch.control_messages import abort, is_last, message, read_wish, statistics, write_slots
 from switch.dataplane import DataPlane
 from switch.job_events import (
-    Disagreement,
     Effect,
     EndWatch,
     Event,
-    Explain,
-    Goodbye,
     Install,
     JobStatus,
     JoinDone,
     JoinFailed,
-    PeerLeft,
-    PeerLost,
     Remove,
     Tell,
 )
 from switch.jobs import WATCH_GRACE, JobTable
+from switch.stalls import combine, heard_by_rank
 
 _DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
 _T = TypeVar("_T")
@@ -48,6 +46,8 @@ class ControlService(ControlServicer):
             default_slots=plane.default_slots,
             max_ranks=max_ranks,
         )
+        self._own_ranks = max_ranks
+        self._children = Children(self._count_ranks)
         # One thread, so that what is asked of the data plane first is done first.
         self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")
         self._joins: dict[int, asyncio.Future[JoinDone]] = {}
@@ -56,9 +56,13 @@ class ControlService(ControlServicer):
         self._timer: asyncio.TimerHandle | None = None
         self._draining: asyncio.Task[None] | None = None
 
+    async def start(self, address: Address) -> None:
+        """Begins to serve at that address; there is nothing to wait for."""
+
     def shutdown(self) -> None:
         """Ends all jobs, and with them all calls that wait."""
         self._table.shutdown()
+        self._children.release()
         self._settle()
 
     async def close(self) -> None:
@@ -87,22 +91,22 @@ class ControlService(ControlServicer):
         """See control.proto."""
         loop = asyncio.get_running_loop()
         try:
-            membership = self._table.join(_wish(request, context.peer()), loop.time())
+            membership = self._table.join(read_wish(request, context.peer()), loop.time())
         except JoinRefusedError as error:
-            await _abort(context, error)
+            await abort(context, error)
         answer = self._joins[membership] = loop.create_future()
         self._settle()
         try:
             done = await answer
         except WiresumError as error:
-            await _abort(context, error)
+            await abort(context, error)
         except asyncio.CancelledError:  # the worker died, or gave up
             self._table.gone(membership)
             self._settle()
             raise
         finally:
             del self._joins[membership]
-        return pb.JoinReply(membership=membership, job_number=done.job_number, slots=done.slots)
+        return pb.JoinReply(membership=membership, job_number=done.job_number, slots=done.slots, ranks=done.ranks)
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.Event]:  # noqa: N802
         """See control.proto."""
@@ -113,17 +117,22 @@ class ControlService(ControlServicer):
             return
         self._watched.add(membership)
         context.add_done_callback(lambda _: self._watch_ended(membership))
-        self._table.watching(membership)
+        begun = self._table.watching(membership, asyncio.get_running_loop().time())
         self._settle()
-        yield pb.Event(watching=pb.Watching())
+        if begun:
+            yield pb.Event(watching=pb.Watching())
         while (event := await mailbox.get()) is not None:
-            yield _message(event)
-            if not isinstance(event, Explain):
+            told = message(event)
+            yield told
+            if is_last(told):
                 return
 
     async def Leave(self, request: pb.LeaveRequest, context: Any) -> pb.LeaveReply:  # noqa: N802
         """See control.proto."""
-        self._table.leave(request.membership)
+        if request.reason:
+            self._table.given_up(request.membership, request.reason, refused=request.refused)
+        else:
+            self._table.leave(request.membership)
         self._settle()
         return pb.LeaveReply()
 
@@ -133,19 +142,18 @@ class ControlService(ControlServicer):
         if job is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "the job is over")
             raise AssertionError("abort raises")
+        accounts = await self._children.accounts(job.number) if job.leaves else []
         try:
             stalled = await self._ask(partial(self._plane.stalled, job.number))
-            heard = await self._ask(partial(self._plane.last_heard, job.number))
+            own = await self._ask(partial(self._plane.last_heard, job.number))
         except WiresumError as error:  # the job ended meanwhile
-            await _abort(context, error)
+            await abort(context, error)
+        heard = heard_by_rank(own, job.below, accounts)
         return pb.StallReply(
-            slots=[
-                pb.StalledSlot(slot=slot.slot, chunk=slot.chunk, seen=slot.seen, missing=slot.missing)
-                for slot in stalled
-            ],
+            slots=write_slots(combine(stalled, job.below, accounts)),
             ranks=[
-                pb.RankState(address=format_address(worker), last_heard=last, left=rank in job.left)
-                for rank, (worker, last) in enumerate(zip(job.workers, heard, strict=True))
+                pb.RankState(address=format_address(worker), last_heard=heard.get(rank), left=rank in job.left)
+                for rank, worker in enumerate(job.workers)
             ],
         )
 
@@ -164,33 +172,28 @@ class ControlService(ControlServicer):
 
     async def Statistics(self, request: pb.StatisticsRequest, context: Any) -> pb.StatisticsReply:  # noqa: N802
         """See control.proto."""
-        counters = await self._ask(self._plane.statistics)
-        return pb.StatisticsReply(
-            jobs=[
-                pb.Job(
-                    name=job.name,
-                    number=job.number,
-                    state=job.state,
-                    world_size=job.world_size,
-                    joined=job.joined,
-                    slots=job.slots,
-                    values=job.values,
-                )
-                for job in self._table.status()
-            ],
-            counters=[
-                pb.Counter(
-                    name=counter.name,
-                    job=counter.job,
-                    job_number=counter.job_number,
-                    rank=counter.rank,
-                    value=counter.value,
-                )
-                for counter in counters
-            ],
-            total_slots=self._table.budget.total,
-            free_slots=self._table.budget.free,
-        )
+        return statistics(self._table.status(), await self._ask(self._plane.statistics), self._table.budget)
+
+    # Leaf switches
+
+    async def Attach(self, request: pb.AttachRequest, context: Any) -> AsyncIterator[pb.SwitchEvent]:  # noqa: N802
+        """See control.proto."""
+        async for event in self._children.attach(request):
+            yield event
+
+    async def AnswerStall(self, request: pb.StallAnswer, context: Any) -> pb.StallAnswerReply:  # noqa: N802
+        """See control.proto."""
+        self._children.answer(request)
+        return pb.StallAnswerReply()
+
+    async def Blocked(self, request: pb.BlockedRequest, context: Any) -> pb.BlockedReply:  # noqa: N802
+        """See control.proto."""
+        self._table.blocked_below(request.membership, request.rank)
+        self._settle()
+        return pb.BlockedReply()
+
+    def _count_ranks(self) -> None:
+        self._table.max_ranks = max(self._own_ranks, self._children.max_ranks)
 
     # What the job table wants done
 
@@ -283,49 +286,6 @@ class ControlService(ControlServicer):
 
     async def _ask(self, call: Callable[[], _T]) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._plane_calls, call)
-
-
-def _wish(request: pb.JoinRequest, peer: str) -> JoinWish:
-    """The wish in a request; a worker that does not know its own address has the one that it called from."""
-    if request.protocol_version != PROTOCOL_VERSION:
-        raise JoinRefusedError(
-            f"the switch speaks protocol version {PROTOCOL_VERSION}, the worker version {request.protocol_version}"
-        )
-    host = request.udp_host
-    if host in ("", "0.0.0.0"):
-        family, _, rest = peer.partition(":")
-        host = rest.rpartition(":")[0]
-        if family != "ipv4":
-            raise JoinRefusedError(f"the worker called from {peer}, and its packets must come from an IPv4 address")
-    return JoinWish(
-        job=request.job,
-        rank=request.rank,
-        world_size=request.world_size,
-        address=(host, request.udp_port),
-        values=request.values,
-        slots=request.slots,
-        timeout=request.timeout,
-        most_slots=request.most_slots,
-    )
-
-
-def _message(event: Event) -> pb.Event:
-    match event:
-        case PeerLost(rank, address, text):
-            return pb.Event(peer_lost=pb.PeerLost(rank=rank, address=address, text=text))
-        case PeerLeft(rank, address, text):
-            return pb.Event(peer_left=pb.PeerLeft(rank=rank, address=address, text=text))
-        case Disagreement(text):
-            return pb.Event(disagreement=pb.Disagreement(text=text))
-        case Explain(collective):
-            return pb.Event(explain=pb.ExplainCollective(collective=collective))
-        case Goodbye():
-            return pb.Event(goodbye=pb.Goodbye())
-
-
-async def _abort(context: Any, error: WiresumError) -> NoReturn:
-    await context.abort(grpc.StatusCode[STATUS_BY_ERROR.get(type(error), "ABORTED")], str(error))
-    raise AssertionError("abort raises")
 
 
 def _log_fault(what: str, number: int, error: BaseException) -> None:

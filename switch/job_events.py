@@ -33,14 +33,31 @@ class RunningJob:
     Attributes:
         workers: address of each rank.
         left: ranks that have left.
+        below: ranks by the numbers that the data plane has for what sends to it.
+        leaves: those of these numbers that are switches.
     """
 
     number: int
     workers: tuple[Address, ...]
     left: frozenset[int]
+    below: tuple[tuple[int, ...], ...]
+    leaves: frozenset[int]
 
 
-# What a watch tells its worker. Each of these but Explain is the last one.
+# What a watch tells its worker, or the leaf switch that the worker is below. Each of these but Begin and Explain is the
+# last one.
+
+
+@dataclass(frozen=True)
+class Begin:
+    """All leaf switches have the job. Only they are told."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A leaf switch could not take the job. Only leaf switches are told."""
+
+    text: str
 
 
 @dataclass(frozen=True)
@@ -80,7 +97,7 @@ class Goodbye:
     """The switch shuts down."""
 
 
-Event: TypeAlias = PeerLost | PeerLeft | Disagreement | Explain | Goodbye
+Event: TypeAlias = Begin | Refused | PeerLost | PeerLeft | Disagreement | Explain | Goodbye
 
 # What the caller has to carry out, in order.
 
@@ -101,11 +118,16 @@ class Remove:
 
 @dataclass(frozen=True)
 class JoinDone:
-    """Answer a join: the job runs."""
+    """Answer a join: the job runs or, for a leaf switch, should be made ready there.
+
+    Attributes:
+        ranks: for a leaf switch, all ranks below it.
+    """
 
     membership: int
     job_number: int
     slots: int
+    ranks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
-"""A job and its ranks. Only `switch.jobs` changes them."""
+"""A job and its ranks. Only `switch.jobs` and `switch.job_endings` change them."""
 
 from dataclasses import dataclass, field
 from enum import Enum
 
 from protocol.control import format_address
+from protocol.packets import Address
 from switch.admission import JoinWish
 from switch.inquiry import Inquiry
 from switch.job_events import JobStatus, RunningJob
@@ -13,7 +14,8 @@ class State(Enum):
     """Of a job; the values are for people.
 
     - waiting: some ranks have joined. Nothing is reserved yet.
-    - installing: all ranks have joined; number and slots are taken, and the data plane is being told.
+    - installing: all ranks have joined; number and slots are taken. The data plane is being told, then those of leaf
+      switches: their joins are answered, and the others' are once a watch is open for each rank below them.
     - running: every rank's join was answered. Each rank keeps a watch open until it leaves.
     """
 
@@ -29,12 +31,16 @@ class Member:
     Attributes:
         membership: the number by which calls name it.
         deadline: when the rendezvous must be complete, then when the watch must be open; None: neither is pending.
+        answered: whether its join was.
+        watching: whether its watch was opened.
     """
 
     membership: int
     wish: JoinWish
     deadline: float | None
     left: bool = False
+    answered: bool = False
+    watching: bool = False
 
     @property
     def name(self) -> str:
@@ -67,6 +73,19 @@ class Job:
         """Ranks that have not left, in order."""
         return [member for _, member in sorted(self.members.items()) if not member.left]
 
+    @property
+    def below(self) -> dict[Address, tuple[int, ...]]:
+        """The ranks behind each address that sends to this switch, in the order of the lowest of them."""
+        found: dict[Address, tuple[int, ...]] = {}
+        for rank, member in sorted(self.members.items()):
+            found[member.wish.source] = (*found.get(member.wish.source, ()), rank)
+        return found
+
+    @property
+    def awaited(self) -> list[Member]:
+        """Ranks below leaf switches for which no watch is open yet."""
+        return [member for member in self.active if member.wish.via is not None and not member.watching]
+
     def status(self) -> JobStatus:
         """The job as displays show it."""
         return JobStatus(
@@ -88,4 +107,10 @@ class Job:
             number=self.number,
             workers=tuple(member.wish.address for member in members),
             left=frozenset(member.wish.rank for member in members if member.left),
+            below=tuple(self.below.values()),
+            leaves=frozenset(
+                number
+                for number, ranks in enumerate(self.below.values())
+                if self.members[ranks[0]].wish.via is not None
+            ),
         )

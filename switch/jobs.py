@@ -1,43 +1,33 @@
 """Jobs from their first joiner to their last leaver, without sockets, threads or clocks.
 
-All state changes of a job are in this file. A method takes what happened and the time in seconds, and queues effects
-that the caller carries out. A rank that goes without leaving ends a job, and so does a disagreement. Name, number and
-slots are free from then on.
+All state changes of a job are in this file, as it begins, and in `switch.job_endings`. A method takes what happened and
+the time in seconds, and queues effects that the caller carries out. A rank that goes without leaving ends a job, and so
+does a disagreement. Name, number and slots are free from then on.
 """
 
 import secrets
-from collections.abc import Iterable
 from typing import Final
 
 from protocol.constants import MAX_JOBS, MAX_RANKS
-from protocol.control import SHUTTING_DOWN, format_address
-from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, SwitchLostError, WiresumError
-from switch.admission import JoinWish, SlotBudget, check_against, check_alone
-from switch.dataplane import JobSpec, StalledSlot
-from switch.inquiry import INQUIRY_SECONDS, Inquiry
-from switch.job_events import (
-    Disagreement,
-    Effect,
-    EndWatch,
-    Event,
-    Explain,
-    Goodbye,
-    Install,
-    JobStatus,
-    JoinDone,
-    JoinFailed,
-    PeerLeft,
-    PeerLost,
-    Remove,
-    RunningJob,
-    Tell,
+from protocol.errors import JoinRefusedError, JoinTimeoutError
+from switch.admission import (
+    JoinWish,
+    SlotBudget,
+    check_against,
+    check_alone,
+    check_sources,
+    choose_slots,
+    least_slots,
 )
+from switch.dataplane import JobSpec
+from switch.job_endings import EndingJobs
+from switch.job_events import Begin, Install, JoinDone, JoinFailed, Tell
 from switch.job_state import Job, Member, State
 
 WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
 
 
-class JobTable:
+class JobTable(EndingJobs):
     """The jobs of one switch.
 
     Args:
@@ -50,28 +40,10 @@ class JobTable:
     def __init__(
         self, *, total_slots: int, values_supported: tuple[int, ...], default_slots: int, max_ranks: int = MAX_RANKS
     ):
+        super().__init__(SlotBudget(total_slots, default_slots))
         self.max_ranks = max_ranks
         self.values_supported = values_supported
-        self.budget = SlotBudget(total_slots, default_slots)
-        self._effects: list[Effect] = []
-        self._jobs: list[Job] = []
-        self._whole: dict[str, Job] = {}  # jobs that no rank has left yet: they own their name
-        self._members: dict[int, tuple[Job, Member]] = {}  # by membership; ranks that have left are not in it
         self._next_number = 0
-
-    def effects(self) -> list[Effect]:
-        """Takes the effects that are due."""
-        effects, self._effects = self._effects, []
-        return effects
-
-    def status(self) -> list[JobStatus]:
-        """All jobs, the oldest first."""
-        return [job.status() for job in self._jobs]
-
-    def running(self, membership: int) -> RunningJob | None:
-        """The job of a membership, from the moment that all ranks have joined until it is over."""
-        job, _ = self._members.get(membership, (None, None))
-        return None if job is None else job.running()
 
     # Joining
 
@@ -90,8 +62,8 @@ class JobTable:
         try:
             if job is not None:
                 check_against(wish, present, running=job.state is not State.WAITING)
-            self._check_address(wish)
-            self.budget.check(wish.job, _smallest(one.slots for one in (*present, wish)) or 1, wish.values)
+            check_sources(wish, present, [member.wish for _, member in self._members.values()])
+            self.budget.check(wish.job, least_slots((*present, wish)), wish.values)
         except JoinRefusedError as error:
             if job is not None and wish.rank not in job.members and wish.rank < job.world_size:
                 job.notes[wish.rank] = f"refused: {error}"
@@ -113,10 +85,26 @@ class JobTable:
         job = self._find(number)
         if job is None:  # a rank died meanwhile
             return
+        for member in job.awaited:
+            self._answer(job, member, now)
+        self._begin(job, now)
+
+    def _begin(self, job: Job, now: float) -> None:
+        """Lets a job run if no leaf switch is waited for."""
+        if job.awaited:
+            return
         job.state = State.RUNNING
         for member in job.active:
-            member.deadline = now + WATCH_GRACE
-            self._effects.append(JoinDone(member.membership, number, job.slots))
+            if member.wish.via is None:
+                self._answer(job, member, now)
+            else:
+                self._effects.append(Tell(member.membership, Begin()))
+
+    def _answer(self, job: Job, member: Member, now: float) -> None:
+        assert job.number is not None
+        member.deadline, member.answered = now + WATCH_GRACE, True
+        ranks = () if member.wish.via is None else job.below[member.wish.via]
+        self._effects.append(JoinDone(member.membership, job.number, job.slots, ranks))
 
     def not_installed(self, number: int, reason: str) -> None:
         """The data plane refused the job."""
@@ -125,19 +113,9 @@ class JobTable:
             self._drop(job)
             self._fail_joins(job, JoinRefusedError(f"the switch could not set up job {job.name!r}: {reason}"))
 
-    def _check_address(self, wish: JoinWish) -> None:
-        for job, member in self._members.values():
-            if member.wish.address == wish.address:
-                raise JoinRefusedError(
-                    f"{format_address(wish.address)}, from which rank {wish.rank} of job {wish.job!r} would send, "
-                    f"belongs to rank {member.wish.rank} of job {job.name!r}"
-                )
-
     def _complete(self, job: Job) -> None:
         wishes = [member.wish for member in job.active]
-        slots = _smallest(wish.slots for wish in wishes) or self.budget.default(
-            job.values, _smallest(wish.most_slots for wish in wishes)
-        )
+        slots = choose_slots(wishes, self.budget)
         try:
             self.budget.check(job.name, slots, job.values)
             number = self._free_number(job.name)
@@ -150,10 +128,16 @@ class JobTable:
         self.budget.take(number, job.name, slots, job.values)
         for member in job.active:
             member.deadline = None
-        workers = tuple(member.wish.address for member in job.active)
-        self._effects.append(
-            Install(JobSpec(number=number, name=job.name, slots=slots, values=job.values, workers=workers))
+        below = job.below
+        spec = JobSpec(
+            number=number,
+            name=job.name,
+            slots=slots,
+            values=job.values,
+            workers=tuple(below),
+            below=tuple(below.values()) if job.awaited else (),
         )
+        self._effects.append(Install(spec))
 
     def _free_number(self, name: str) -> int:
         """The next free number in cyclic order, so that a number rests before packets of an old job could meet it."""
@@ -165,141 +149,19 @@ class JobTable:
                 return number
         raise JoinRefusedError(f"no job number is free for job {name!r}: the switch already serves {MAX_JOBS} jobs")
 
-    def _fail_joins(self, job: Job, error: WiresumError) -> None:
-        self._effects.extend(JoinFailed(member.membership, error) for member in job.active)
+    def watching(self, membership: int, now: float) -> bool:
+        """The rank's watch is open.
 
-    # Leaving and dying
-
-    def watching(self, membership: int) -> None:
-        """The rank's watch is open."""
-        if membership in self._members:
-            self._members[membership][1].deadline = None
-
-    def leave(self, membership: int) -> None:
-        """The rank leaves; nothing happens if its job is over.
-
-        The others are not told: as long as they do not wait for its packets it makes no difference to them, and they
-        may still have to fetch their last results. `blocked` finds those that do wait.
+        Returns:
+            whether its job runs as far as it is concerned; otherwise it will be told of `Begin`.
         """
         if membership not in self._members:
-            return
-        job, member = self._members.pop(membership)
-        self._effects.append(EndWatch(membership))
-        if job.state is not State.RUNNING:
-            self._lose(job, member, "left")
-            return
-        member.left = True
-        if self._whole.get(job.name) is job:
-            del self._whole[job.name]
-        if not job.active:
-            self._drop(job)
-        else:
-            self._conclude(job)
-
-    def gone(self, membership: int) -> None:
-        """The rank's connection broke, while it was joining or watching; nothing happens if it had left before."""
-        if membership in self._members:
-            job, member = self._members.pop(membership)
-            self._lose(job, member, "died")
-
-    def draining(self) -> list[int]:
-        """Jobs that some ranks have left; ask the data plane for their stalled slots, and hand these to `blocked`."""
-        return [
-            job.number
-            for job in self._jobs
-            if job.number is not None and any(member.left for member in job.members.values())
-        ]
-
-    def blocked(self, number: int, stalled: Iterable[StalledSlot]) -> None:
-        """Ends a job in which some rank waits for one that has left.
-
-        A rank that left after its last collective had all its results, so all its packets were counted: it is missing
-        from a slot only if another rank has begun something that can never end.
-        """
-        job = self._find(number)
-        missing = {rank for slot in stalled for rank in slot.missing}
-        if job is None:
-            return
-        for rank, member in sorted(job.members.items()):
-            if member.left and rank in missing:
-                text = f"{member.name} left job {job.name!r} while other ranks wait for it"
-                self._end(job, PeerLeft(rank, format_address(member.wish.address), text))
-                return
-
-    def shutdown(self) -> None:
-        """Ends everything."""
-        for job in list(self._jobs):
-            if job.state is State.RUNNING:
-                self._end(job, Goodbye())
-            else:
-                self._drop(job)
-                self._fail_joins(job, SwitchLostError(SHUTTING_DOWN))
-
-    def _lose(self, job: Job, member: Member, how: str) -> None:
-        if job.state is State.WAITING:
-            del job.members[member.wish.rank]
-            job.notes[member.wish.rank] = f"{how} while waiting, was at {format_address(member.wish.address)}"
-            if not job.members:
-                self._drop(job)
-            return
-        member.left = True
-        text = f"{member.name} of job {job.name!r} {how}"
+            return True
+        job, member = self._members[membership]
+        member.deadline, member.watching = None, True
         if job.state is State.INSTALLING:
-            self._drop(job)
-            self._fail_joins(job, PeerLostError(text))
-        else:
-            self._end(job, PeerLost(member.wish.rank, format_address(member.wish.address), text))
-
-    def _end(self, job: Job, event: Event) -> None:
-        self._drop(job)
-        self._effects.extend(Tell(member.membership, event) for member in job.active)
-
-    def _drop(self, job: Job) -> None:
-        self._jobs.remove(job)
-        if self._whole.get(job.name) is job:
-            del self._whole[job.name]
-        for member in job.members.values():
-            self._members.pop(member.membership, None)
-        if job.number is not None:
-            self.budget.give_back(job.number)
-            self._effects.append(Remove(job.number))
-
-    def _find(self, number: int) -> Job | None:
-        return next((job for job in self._jobs if job.number == number), None)
-
-    # Disagreement
-
-    def disagree(self, membership: int, collective: int, request: str, now: float) -> None:
-        """A rank found that the ranks disagree about a collective: each is asked, then the job ends.
-
-        Nothing happens if the job is over, or if another collective is under inquiry already.
-        """
-        if membership not in self._members:
-            return
-        job, member = self._members[membership]
-        if job.inquiry is None:
-            job.inquiry = Inquiry(collective=collective, ends=now + INQUIRY_SECONDS)
-            self._effects.extend(
-                Tell(other.membership, Explain(collective)) for other in job.active if other is not member
-            )
-        self.explain(membership, collective, request)
-
-    def explain(self, membership: int, collective: int, account: str) -> None:
-        """A rank's account of the disputed collective."""
-        if membership not in self._members:
-            return
-        job, member = self._members[membership]
-        if job.inquiry is not None and job.inquiry.collective == collective:
-            job.inquiry.accounts[member.wish.rank] = account
-            self._conclude(job)
-
-    def _conclude(self, job: Job, *, late: bool = False) -> None:
-        """Ends a job that is under inquiry, if all ranks have spoken or it is too late for them to."""
-        if job.inquiry is None:
-            return
-        if late or all(member.wish.rank in job.inquiry.accounts for member in job.active):
-            left = {rank: member.left for rank, member in job.members.items()}
-            self._end(job, Disagreement(job.inquiry.describe(job.name, left)))
+            self._begin(job, now)
+        return member.wish.via is None
 
     # Time
 
@@ -337,8 +199,3 @@ class JobTable:
         job.notes[member.wish.rank] = f"was here, gave up after {member.wish.timeout:g} s"
         if not job.members:
             self._drop(job)
-
-
-def _smallest(slots: Iterable[int]) -> int:
-    """The smallest pool that anyone asked for; 0: nobody asked for one in particular."""
-    return min((number for number in slots if number), default=0)

@@ -2,7 +2,7 @@
 
 from types import TracebackType
 
-from protocol.constants import CONTROL_PORT, DATA_PORT, MAX_RANKS, MAX_SLOTS
+from protocol.constants import CONTROL_PORT, DATA_PORT, MAX_SLOTS
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from protocol.packets import Address
@@ -22,12 +22,15 @@ class SoftwareSwitch:
         port: UDP port of the data plane; 0 takes a free one.
         control_port: TCP port of the control service; 0 takes a free one.
         total_slots: slots of 256 values that jobs share.
-        faults_in, faults_out, seed: faults injected into what workers send, and into what they are sent.
+        parent: control address of the switch above, "host:port" or "host", which makes this one a leaf of a tree.
+        faults_in, faults_out: faults injected into what workers and leaf switches send, and into what they are sent.
+        faults_up_in, faults_up_out: the same for what the parent sends, and for what it is sent.
+        seed: of the faults.
         offload: whether to use UDP segmentation and receive offload where the kernel has them.
 
     Raises:
-        WiresumError: an address that cannot be bound.
-        ValueError: no slots.
+        WiresumError: an address that cannot be bound, or a parent that does not answer.
+        ValueError: no slots, or a malformed address of a parent; or faults of an uplink that there is not.
     """
 
     def __init__(
@@ -37,26 +40,37 @@ class SoftwareSwitch:
         port: int = DATA_PORT,
         control_port: int = CONTROL_PORT,
         total_slots: int = DEFAULT_TOTAL_SLOTS,
+        parent: str | None = None,
         faults_in: FaultRates | None = None,
         faults_out: FaultRates | None = None,
+        faults_up_in: FaultRates | None = None,
+        faults_up_out: FaultRates | None = None,
         seed: int = 0,
         offload: bool = True,
     ) -> None:
         if total_slots < 1:
             raise ValueError(f"a switch needs at least one slot, not {total_slots}")
+        if parent is None and any(rates and rates.any for rates in (faults_up_in, faults_up_out)):
+            raise ValueError("faults of what goes to or comes from the parent need a parent")
         try:
             self._plane = UdpSwitch(
                 (bind, port),
                 total_slots=total_slots,
                 faults_in=faults_in,
                 faults_out=faults_out,
+                faults_up_in=faults_up_in,
+                faults_up_out=faults_up_out,
                 seed=seed,
                 offload=offload,
             )
         except OSError as error:
             raise WiresumError(f"cannot serve data at UDP {bind}:{port}: {error.strerror or error}") from error
-        self._control = ControlServer(self._plane, host=bind, port=control_port, max_ranks=MAX_RANKS)
         try:
+            self._control = (
+                ControlServer(self._plane, host=bind, port=control_port)
+                if parent is None
+                else ControlServer.for_leaf(self._plane, host=bind, port=control_port, parent=parent)
+            )
             self.control_address: Address = self._control.start()
         except OSError as error:
             self._plane.close()

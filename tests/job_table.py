@@ -51,7 +51,7 @@ def start(table: JobTable, wishes: Iterable[JoinWish], now: float = 0.0) -> tupl
     table.installed(install.spec.number, now)
     assert [done.membership for done in only(table.effects(), JoinDone)] == memberships
     for membership in memberships:
-        table.watching(membership)
+        table.watching(membership, now)
     return install.spec, memberships
 
 

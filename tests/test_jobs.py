@@ -161,7 +161,7 @@ def test_rank_that_never_opens_its_watch_counts_as_dead() -> None:
     memberships = [table.join(each, 0.0) for each in world(2)]
     table.effects()
     table.installed(0, 1.0)
-    table.watching(memberships[0])
+    table.watching(memberships[0], 1.0)
     assert table.next_deadline() == 6.0
     table.effects()
     table.expire(6.0)
@@ -326,7 +326,7 @@ class Crowd:
                     case JoinDone(membership):
                         self.waiting.remove(membership)
                         self.watching.add(membership)
-                        self.table.watching(membership)
+                        self.table.watching(membership, now)
                     case JoinFailed(membership):
                         self.waiting.remove(membership)
                     case Tell(membership, event) if not isinstance(event, Explain):

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from protocol.constants import CONTROL_PORT, DATA_PORT
+from protocol.control import parse_address
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from switch.server import DEFAULT_TOTAL_SLOTS, SoftwareSwitch
@@ -27,7 +28,18 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument(
         "--slots", default=DEFAULT_TOTAL_SLOTS, type=slots, help="slots of 256 values in all (default: %(default)s)"
     )
-    for name, what in (("in", "what workers send"), ("out", "what they are sent")):
+    parser.add_argument(
+        "--parent",
+        metavar="HOST:PORT",
+        type=_address,
+        help="control address of the switch above, which makes this one a leaf of a tree of switches",
+    )
+    for name, what in (
+        ("in", "what workers and leaf switches send"),
+        ("out", "what they are sent"),
+        ("up-in", "what the parent sends"),
+        ("up-out", "what it is sent"),
+    ):
         parser.add_argument(
             f"--faults-{name}",
             default=FaultRates(),
@@ -49,8 +61,11 @@ def run(args: argparse.Namespace) -> int:
             port=args.port,
             control_port=args.control_port,
             total_slots=args.slots,
+            parent=args.parent,
             faults_in=args.faults_in,
             faults_out=args.faults_out,
+            faults_up_in=args.faults_up_in,
+            faults_up_out=args.faults_up_out,
             seed=args.seed,
             offload=not args.no_offload,
         ) as switch,
@@ -86,6 +101,14 @@ def _watch(switch: SoftwareSwitch, stop: int) -> None:
             live.update(counters.table(switch.jobs(), switch.statistics(), time.monotonic()), refresh=True)
             if select.select([stop], [], [], _REFRESH_SECONDS)[0]:
                 return
+
+
+def _address(text: str) -> str:
+    try:
+        parse_address(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _faults(text: str) -> FaultRates:

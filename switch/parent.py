@@ -1,0 +1,134 @@
+"""A leaf switch's connection to the control service of its parent. Lives in the event loop of the leaf's own."""
+
+import asyncio
+from typing import Any, Final, NoReturn
+
+from protocol import control_pb2 as pb
+from protocol.control import (
+    ABOVE,
+    CHANNEL_OPTIONS,
+    PROTOCOL_VERSION,
+    SHUTTING_DOWN,
+    format_address,
+    parse_address,
+)
+from protocol.control_grpc import ControlStub, grpc
+from protocol.errors import JoinRefusedError, SwitchLostError, SwitchUnreachableError, WiresumError
+
+CALL_SECONDS: Final = 5.0  # for the parent to answer a call that waits for no other rank
+_OPTIONS: Final = (
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.enable_retries", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    *CHANNEL_OPTIONS,
+)
+
+
+class Parent:
+    """The parent's control service.
+
+    Args:
+        address: "host:port", or "host" for port 50099.
+
+    Attributes:
+        name: the address, for messages.
+        stub: the calls.
+
+    Raises:
+        ValueError: a malformed address.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._host, self._port = parse_address(address)
+        self.name = format_address((self._host, self._port))
+        self._ip = ""
+        self._channel: Any = None
+        self.stub: Any = None  # the generated stubs of grpc.aio have no types that the package itself knows
+
+    async def open(self) -> None:
+        """Connects.
+
+        Raises:
+            SwitchUnreachableError: no control service answers there.
+            JoinRefusedError: it speaks another version of the protocol.
+        """
+        try:
+            async with asyncio.timeout(CALL_SECONDS):
+                _, writer = await asyncio.open_connection(self._host, self._port)
+            self._ip = writer.get_extra_info("peername")[0]
+            writer.close()
+        except TimeoutError:
+            raise self._unreachable(f"no answer within {CALL_SECONDS:g} s") from None
+        except OSError as error:
+            raise self._unreachable((error.strerror or str(error)).lower()) from None
+        family = "ipv6" if ":" in self._ip else "ipv4"
+        target = f"{family}:{format_address((self._ip, self._port))}"
+        self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
+        self.stub = ControlStub(self._channel)
+        try:
+            await self.describe()
+        except SwitchLostError as error:
+            raise self._unreachable(str(error)) from None
+
+    async def describe(self) -> pb.DescribeReply:
+        """What the parent has to offer, with the host that packets must be sent to.
+
+        Raises:
+            SwitchLostError: it does not answer.
+            JoinRefusedError: it speaks another version of the protocol.
+        """
+        try:
+            reply: pb.DescribeReply = await self.stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            raise self.lost(error) from None
+        if reply.protocol_version != PROTOCOL_VERSION:
+            raise JoinRefusedError(
+                f"the parent switch at {self.name} speaks protocol version {reply.protocol_version}, and this switch "
+                f"version {PROTOCOL_VERSION}: install the same version of wiresum on both"
+            )
+        if reply.data_host in ("", "0.0.0.0"):
+            reply.data_host = self._ip
+        return reply
+
+    async def call(self, method: Any, request: Any) -> Any:
+        """Makes a call that waits for no other rank.
+
+        Raises:
+            SwitchLostError: the parent does not answer.
+            WiresumError: what it says is wrong.
+        """
+        try:
+            return await method(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+                raise self.lost(error) from None
+            raise WiresumError(error.details() or "") from None
+
+    def lost(self, error: Any) -> SwitchLostError:
+        """What a worker is told when a call fails because the parent is gone; it names the switches on the way."""
+        details = error.details() or error.code().name
+        if details.startswith(ABOVE):
+            return SwitchLostError(f"{ABOVE}, at {self.name}, which lost {details}")
+        what = SHUTTING_DOWN if details == SHUTTING_DOWN else f"which went away: {details}"
+        return SwitchLostError(f"{ABOVE}, at {self.name}, {what}")
+
+    async def pass_on(self, error: Any, context: Any) -> NoReturn:
+        """Ends a call of a worker's as the parent ended the one that was made for it."""
+        if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+            await context.abort(grpc.StatusCode.UNAVAILABLE, str(self.lost(error)))
+        details = error.details() or ""
+        if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+            details = f"the parent switch at {self.name}: {details}"
+        await context.abort(error.code(), details)
+        raise AssertionError("abort raises")
+
+    async def close(self) -> None:
+        """Breaks off all calls."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    def _unreachable(self, reason: str) -> SwitchUnreachableError:
+        return SwitchUnreachableError(f"cannot reach the parent switch's control service at {self.name}: {reason}")
