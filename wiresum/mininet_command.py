@@ -42,13 +42,14 @@ def add_parser(subparsers: Any) -> None:
     for name in ("loss", "duplicate", "reorder"):
         add(f"--{name}", type=float, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
     add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
-    add("--slots", type=int, metavar="N", help="slots of a worker's pool, a power of two")
-    add("--values", type=int, metavar="N", help="values in a packet")
+    add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
+    add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")
     add("--seed", type=int, default=0, help="of the faults (default: %(default)s)")
     add("--pcap", nargs="?", const=Path(), type=Path, metavar="DIR", help="capture every link (default: into the run)")
     add("--out", type=Path, default=Path("runs"), help="where a folder for the run is made (default: %(default)s)")
     add("--name", help="of the run")
     add("--time-limit", type=float, metavar="S", help="end the command after so many seconds, with exit code 124")
+    add("--grace", type=float, default=10.0, metavar="S", help="for the others when one host fails (%(default)s)")
     add("--quiet", action="store_true", help="do not show what the hosts write; it is in the logs anyway")
     add("--cli", action="store_true", help="Mininet's prompt, with commands to look into the switches")
     add("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run on every host")
@@ -114,6 +115,7 @@ def _run(args: argparse.Namespace, topology: Topology, command: Sequence[str]) -
                 on_line=(lambda host, line: None) if args.quiet else _line,
                 on_tick=_Status(_STATUS_SECONDS) if args.quiet else lambda programs: None,
                 time_limit=args.time_limit,
+                grace=args.grace,
             )
         if args.cli:
             from wiresum.lab.prompt import prompt

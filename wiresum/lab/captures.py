@@ -1,15 +1,19 @@
 """Captures of what passes the hosts' interfaces, by tcpdump."""
 
+import mmap
+import os
 import signal
-from collections.abc import Sequence
+import struct
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from wiresum.lab.network import Lab
 from wiresum.lab.programs import Program, end_all
 from wiresum.processes import describe_exit
 
-_READY_SECONDS = 20.0
+_READY_SECONDS: Final = 20.0
+_FULL_BYTES: Final = 65536
+_FILE_HEADER, _RECORD_HEADER = 24, 16
 
 
 class Captures:
@@ -45,15 +49,27 @@ class Captures:
         end_all(self._programs, gentle=signal.SIGINT)
         problems = []
         for program in self._programs:
-            said = [line for line in program.said().splitlines() if "listening on" not in line]
-            dropped = [line for line in said if "dropped by kernel" in line and not line.startswith("0 ")]
-            if program.name in early or program.poll():
-                what = "; ".join(said[-2:]) or describe_exit(early.get(program.name, program.poll() or 0))
-                problems.append(f"the capture of {program.name} is not complete: {what}")
-            elif dropped:
-                problems.append(f"the capture of {program.name} is not complete: {dropped[0]}")
+            if why := self._incomplete(program, early.get(program.name)):
+                problems.append(f"the capture of {program.name} is not complete: {why}")
         self._programs.clear()
         return {path.stem: path.name for path in sorted(self._folder.glob("*.pcap"))}, problems
+
+    def _incomplete(self, program: Program, early: int | None) -> str:
+        said = [line for line in program.said().splitlines() if "listening on" not in line]
+        if early is not None or program.poll():
+            return "; ".join(said[-2:]) or describe_exit(program.poll() or 0)
+        for line in said:
+            number, _, what = line.partition(" ")
+            if what == "packets dropped by kernel" and number != "0":
+                return line
+            # tcpdump does not look whether its packets reach the disk.
+            if what.startswith("packet") and what.endswith("captured"):
+                written = packets_in(self._folder / f"{program.name}.pcap")
+                if written < int(number):
+                    space = os.statvfs(self._folder)
+                    why = "no space left on device" if space.f_bavail * space.f_frsize < _FULL_BYTES else "it was cut"
+                    return f"{written} of {number} packets are in the file: {why}"
+        return ""
 
     def __enter__(self) -> Self:
         return self
@@ -62,6 +78,17 @@ class Captures:
         end_all(self._programs, grace=0)
 
 
-def programs_of(captures: "Captures") -> Sequence[Program]:
-    """The running captures, for tests."""
-    return captures._programs
+def packets_in(path: Path) -> int:
+    """Whole packets in a pcap file; 0 if it is none."""
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size < _FILE_HEADER:
+            return 0
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            order = "<" if data[:4] in (b"\xd4\xc3\xb2\xa1", b"\x4d\x3c\xb2\xa1") else ">"
+            length = struct.Struct(f"{order}I")
+            position, count = _FILE_HEADER, 0
+            while position + _RECORD_HEADER <= size:
+                position += _RECORD_HEADER + length.unpack_from(data, position + 8)[0]
+                count += position <= size
+            return count

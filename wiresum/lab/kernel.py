@@ -31,7 +31,7 @@ class Kernel:
 
     htb: bool
     netem: bool
-    nftables: bool
+    nftables: bool  # with hooks at interfaces, both ways
 
 
 @cache
@@ -40,7 +40,9 @@ def kernel() -> Kernel:
     queue = ("tc", "qdisc", "add", "dev", "lo", "root", "handle", "1:")
     ruleset = (
         "add table netdev probe; add chain netdev probe c { type filter hook ingress device lo priority 0; };"
-        "add rule netdev probe c numgen random mod 1000 < 1 drop"
+        "add rule netdev probe c numgen random mod 1000 < 1 drop;"
+        "add chain netdev probe e { type filter hook egress device lo priority 0; };"
+        "add rule netdev probe e meta l4proto tcp meta priority set 1:3"
     )
     return Kernel(
         htb=_works(*queue, "htb", "default", "1"),

@@ -165,7 +165,7 @@ class Lab:
         for end, direction in ((low, link.up), (high, link.down)):
             if self.settings.frames_are_packets or self.plan.mechanism in ("netem", "wire"):
                 offloads_off(*end)
-            shape(*end, direction, self.kernel, netem=netem)
+            shape(*end, direction, self.kernel, netem=netem, segment_tcp=self.plan.ordinary_loss)
         if self.plan.ordinary_loss:
             for end, direction in ((high, link.up), (low, link.down)):  # at the far end of each direction
                 if direction.loss:

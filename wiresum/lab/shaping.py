@@ -9,6 +9,7 @@ from wiresum.lab.topology import FULL_FRAME_BYTES, Direction
 _OFFLOADS: Final = ("tx", "off", "rx", "off", "sg", "off", "tso", "off", "gso", "off", "gro", "off")
 _BURST_BYTES: Final = 15_000
 _PER_MILLION: Final = 1_000_000
+_UNLIMITED: Final = 100_000.0  # Mbit/s
 
 
 def offloads_off(pid: int, interface: str) -> None:
@@ -16,7 +17,9 @@ def offloads_off(pid: int, interface: str) -> None:
     run_in(pid, "ethtool", "-K", interface, *_OFFLOADS)
 
 
-def shape(pid: int, interface: str, direction: Direction, kernel: Kernel, *, netem: bool = False) -> None:
+def shape(
+    pid: int, interface: str, direction: Direction, kernel: Kernel, *, netem: bool = False, segment_tcp: bool = False
+) -> None:
     """Sets rate and queue, and with `netem` the faults, of what leaves through an interface.
 
     Args:
@@ -25,30 +28,61 @@ def shape(pid: int, interface: str, direction: Direction, kernel: Kernel, *, net
         direction: what to set.
         kernel: what can be set here.
         netem: whether netem makes the faults.
+        segment_tcp: sends TCP's segments one by one, so that `lose` at the other end loses single ones.
 
     Raises:
         LabError: the kernel lacks something, or a command failed.
     """
+    shaped = direction.rate is not None
+    faulty = netem and direction.faulty
+    if not (shaped or faulty or segment_tcp):
+        return
+    if (shaped or segment_tcp) and not kernel.htb:
+        raise LabError("this kernel has no HTB (CONFIG_NET_SCH_HTB), so links can have no rate: leave it out")
 
-    def tc(*words: str) -> None:
-        run_in(pid, "tc", *words)
+    def tc(what: str, parent: str, *words: str) -> None:
+        place = ("root",) if parent == "root" else ("parent", parent)
+        run_in(pid, "tc", what, "add", "dev", interface, *place, *words)
 
-    device = ("dev", interface)
-    parent: tuple[str, ...] = ("root",)
-    if direction.rate is not None:
-        if not kernel.htb:
-            raise LabError("this kernel has no HTB (CONFIG_NET_SCH_HTB), so links can have no rate: leave it out")
-        kilobits = f"{round(direction.rate * 1000)}kbit"
-        burst = max(_BURST_BYTES, round(direction.rate * 125))  # at least 1 ms: timers are not finer
-        tc("qdisc", "add", *device, "root", "handle", "1:", "htb", "default", "1")
-        tc("class", "add", *device, "parent", "1:", "classid", "1:1", "htb", "rate", kilobits, "burst", str(burst),
-           "cburst", str(burst), "quantum", "60000")  # fmt: skip
-        parent = ("parent", "1:1")
-    if netem and direction.faulty:
-        tc("qdisc", "add", *device, *parent, "handle", "10:", "netem", *_netem(direction))
-    elif direction.rate is not None:
-        # In bytes, since a segmented frame of 64 KB counts as one packet.
-        tc("qdisc", "add", *device, *parent, "handle", "10:", "bfifo", "limit", str(direction.queue * FULL_FRAME_BYTES))
+    # In bytes, since a segmented frame of 64 KB counts as one packet.
+    queue = ("limit", str(direction.queue * FULL_FRAME_BYTES))
+    if not (shaped or segment_tcp):
+        tc("qdisc", "root", "handle", "10:", "netem", *_netem(direction))
+        return
+    rate = direction.rate or _UNLIMITED
+    tc("qdisc", "root", "handle", "1:", "htb", "default", "2")
+    tc("class", "1:", "classid", "1:1", "htb", *_htb(rate, rate))
+    leaf = rate / 2 if segment_tcp else rate
+    tc("class", "1:1", "classid", "1:2", "htb", *_htb(leaf, rate))
+    if faulty:
+        tc("qdisc", "1:2", "handle", "10:", "netem", *_netem(direction))
+    else:
+        tc("qdisc", "1:2", "handle", "10:", "bfifo", *queue)
+    if segment_tcp:
+        # A token bucket takes apart what is larger than its burst; this one is otherwise never in the way.
+        tc("class", "1:1", "classid", "1:3", "htb", *_htb(leaf, rate))
+        tc("qdisc", "1:3", "handle", "11:", "tbf", "rate", "1000gbit", "burst", "1600", *queue)
+        _nft(
+            pid,
+            f"add table netdev {_table(interface)}_tcp",
+            f"add chain netdev {_table(interface)}_tcp out "
+            f'{{ type filter hook egress device "{interface}" priority 0; }}',
+            f"add rule netdev {_table(interface)}_tcp out meta l4proto tcp meta priority set 1:3",
+        )
+
+
+def _htb(rate: float, ceiling: float) -> list[str]:
+    burst = str(max(_BURST_BYTES, round(ceiling * 125)))  # at least 1 ms: timers are not finer
+    limits = ["rate", f"{round(rate * 1000)}kbit", "ceil", f"{round(ceiling * 1000)}kbit"]
+    return [*limits, "burst", burst, "cburst", burst, "quantum", "60000"]
+
+
+def _table(interface: str) -> str:
+    return f"wiresum_{interface.replace('-', '_')}"
+
+
+def _nft(pid: int, *rules: str) -> None:
+    run_in(pid, "nft", "; ".join(rules))
 
 
 def _netem(direction: Direction) -> list[str]:
@@ -73,21 +107,18 @@ def lose(pid: int, interface: str, share: float, *, spare_udp_port: int | None =
         share: 0 to 1.
         spare_udp_port: packets from and to this port all pass.
     """
-    table = f"wiresum_{interface.replace('-', '_')}"
+    table = _table(interface)
     rules = [
         f"add table netdev {table}",
         f'add chain netdev {table} loss {{ type filter hook ingress device "{interface}" priority 0; }}',
     ]
     if spare_udp_port is not None:
         rules += [f"add rule netdev {table} loss udp {side} {spare_udp_port} accept" for side in ("dport", "sport")]
-    rules.append(
-        f"add rule netdev {table} loss numgen random mod {_PER_MILLION} < {round(share * _PER_MILLION)} counter drop"
-    )
-    run_in(pid, "nft", ";".join(rules))
+    below = f"numgen random mod {_PER_MILLION} < {round(share * _PER_MILLION)}"
+    _nft(pid, *rules, f"add rule netdev {table} loss {below} counter drop")
 
 
 def lost_frames(pid: int, interface: str) -> int:
     """How many frames `lose` has lost at an interface."""
-    table = f"wiresum_{interface.replace('-', '_')}"
-    words = run_in(pid, "nft", "list", "table", "netdev", table).split()
+    words = run_in(pid, "nft", "list", "table", "netdev", _table(interface)).split()
     return int(words[words.index("packets") + 1]) if "packets" in words else 0

@@ -99,10 +99,10 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
     console.print(table)
     for name, report in summary["counters"].items():
         if "error" in report:
-            console.print(f"{name}: no counters: {escape(report['error'])}")
+            console.print(f"{name}: no counters: {escape(report['error'])}", soft_wrap=True)
             continue
         busy = [f"{key} {value:,}" for key, value in totals(report).items() if value]
-        console.print(f"{name} ({summary['switch']}): {', '.join(busy) or 'has counted nothing'}")
-    console.print(f"faults: {escape(summary['faults']['what'])}")
+        console.print(f"{name} ({summary['switch']}): {', '.join(busy) or 'has counted nothing'}", soft_wrap=True)
+    console.print(f"faults: {escape(summary['faults']['what'])}", soft_wrap=True)
     for text in (*summary["faults"]["missing"], *summary["problems"]):
-        console.print(f"[bold red]![/] {escape(text)}")
+        console.print(f"[bold red]![/] {escape(text)}", soft_wrap=True)

@@ -1,0 +1,195 @@
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import wiresum.lab.kernel
+import wiresum.lab.shaping
+from protocol.faults import FaultRates
+from wiresum.lab.faults import plan_faults
+from wiresum.lab.kernel import Kernel, check_machine
+from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
+from wiresum.lab.programs import LabError
+from wiresum.lab.shaping import shape
+from wiresum.lab.topology import Direction, rack, tree
+from wiresum.lab.wire import Fates
+
+BARE = Kernel(htb=True, netem=False, nftables=True)
+FULL = Kernel(htb=True, netem=True, nftables=True)
+LOSSY = Direction(loss=0.01)
+SLOW = Direction(delay=0.01, loss=0.01)
+
+
+def test_no_faults() -> None:
+    assert plan_faults(rack(2, up=Direction(rate=10)), "software", BARE).mechanism == "none"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "kind", "mechanism"),
+    [(FULL, "software", "netem"), (FULL, "bmv2", "netem"), (BARE, "software", "injector"), (BARE, "model", "wire")],
+)
+def test_netem_where_there_is_netem_and_else_our_own(kernel: Kernel, kind: str, mechanism: str) -> None:
+    plan = plan_faults(rack(2, up=LOSSY), kind, kernel)
+    assert plan.mechanism == mechanism
+    assert mechanism in plan.what
+    assert plan.missing == ()
+
+
+def test_what_ordinary_traffic_does_not_meet_is_said() -> None:
+    plan = plan_faults(rack(2, up=SLOW), "software", BARE)
+    assert plan.ordinary_loss
+    (text,) = plan.missing
+    assert "meets no delay" in text
+    without = plan_faults(rack(2, up=LOSSY), "software", replace(BARE, nftables=False))
+    assert not without.ordinary_loss
+    assert "not lost" in without.missing[0]
+    assert plan_faults(rack(2, up=SLOW), "software", BARE, "wire").missing == ()
+
+
+def test_faults_that_the_injector_cannot_do_go_by_wire() -> None:
+    trunk = tree((1, 1), trunk_up=LOSSY)
+    assert plan_faults(trunk, "software", BARE).mechanism == "wire"
+    with pytest.raises(LabError, match="links between switches"):
+        plan_faults(trunk, "software", BARE, "injector")
+    with pytest.raises(LabError, match="'model'"):
+        plan_faults(rack(2, up=LOSSY), "model", BARE, "injector")
+    with pytest.raises(LabError, match="no netem"):
+        plan_faults(rack(2, up=LOSSY), "software", BARE, "netem")
+
+
+def test_the_fates_of_frames_depend_on_the_seed_alone() -> None:
+    rates = FaultRates(loss=0.2, duplicate=0.1, reorder=0.1, reorder_seconds=0.5)
+
+    def fates(seed: str) -> list[int]:
+        drawn = Fates(rates, seed)
+        return [drawn.take(b"frame", 0.0) for _ in range(1000)]
+
+    assert fates("1") == fates("1") != fates("2")
+
+
+def test_frames_are_lost_repeated_and_held_as_often_as_asked() -> None:
+    fates = Fates(FaultRates(loss=0.2, duplicate=0.5, delay=0.5, delay_seconds=2.0), "3")
+    sent = 10_000
+    now = sum(fates.take(b"%d" % i, 1.0) for i in range(sent))
+    assert fates.due(2.9) == []
+    assert fates.next_due() == 3.0
+    later = fates.due(3.0)
+    counters = fates.counters
+    assert counters["frames"] == sent
+    assert abs(counters["lost"] - 0.2 * sent) < 200
+    assert abs(counters["duplicated"] - 0.4 * sent) < 250
+    assert abs(counters["delayed"] - 0.4 * sent) < 250
+    assert now + len(later) == sent - counters["lost"] + counters["duplicated"]
+    assert [int(frame) for frame in later] == sorted(int(frame) for frame in later)
+    assert fates.next_due() is None
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is run, instead of running it."""
+    found: list[str] = []
+
+    def run_in(pid: int | None, *command: str, timeout: float = 0) -> str:
+        found.append(" ".join(command))
+        return ""
+
+    monkeypatch.setattr(wiresum.lab.shaping, "run_in", run_in)
+    return found
+
+
+def test_a_rate_is_htb_with_a_queue_in_bytes(commands: list[str]) -> None:
+    shape(1, "eth0", Direction(rate=100, queue=10), BARE)
+    assert [c for c in commands if "htb rate 100000kbit ceil 100000kbit" in c]
+    assert [c for c in commands if c.endswith("bfifo limit 15140")]
+
+
+def test_netem_is_told_every_fault(commands: list[str]) -> None:
+    shape(1, "eth0", Direction(delay=0.01, loss=0.01, duplicate=0.002, reorder=0.03), FULL, netem=True)
+    (command,) = commands
+    assert command.endswith(
+        "root handle 10: netem limit 1000 delay 10000us loss 1.000000% duplicate 0.200000% reorder 3.000000%"
+    )
+
+
+def test_no_htb_is_said_before_anything_is_done(commands: list[str]) -> None:
+    with pytest.raises(LabError, match="no HTB"):
+        shape(1, "eth0", Direction(rate=10), replace(BARE, htb=False))
+    assert commands == []
+    shape(1, "eth0", Direction(), replace(BARE, htb=False))
+
+
+def test_missing_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(LabError, match=r"needs root.*: sudo .*wiresum mininet"):
+        check_machine()
+
+
+def without(monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(wiresum.lab.kernel, "find_spec", lambda name: object())
+    monkeypatch.setattr(shutil, "which", lambda tool: None if tool in tools else f"/bin/{tool}")
+
+
+def test_missing_tools_are_named_with_their_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "mnexec", "tcpdump")
+    with pytest.raises(LabError, match=r"needs mnexec, tcpdump: apt-get install mininet tcpdump$"):
+        check_machine(tools=("tcpdump",))
+
+
+def test_missing_bmv2(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "simple_switch_grpc")
+    check_machine()
+    with pytest.raises(LabError, match=r"simple_switch_grpc on PATH.*'model'"):
+        check_machine(bmv2=True)
+
+
+def test_missing_mininet(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    monkeypatch.setattr(wiresum.lab.kernel, "find_spec", lambda name: None)
+    with pytest.raises(LabError, match=r"-m pip install mininet==2\.3\.0\.dev6"):
+        check_machine()
+
+
+def sleeper(run: str) -> "subprocess.Popen[bytes]":
+    code = "print(flush=True); import time; time.sleep(1000)"
+    made = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, VARIABLE: run}, stdout=subprocess.PIPE)
+    assert made.stdout is not None
+    made.stdout.readline()  # it has its environment
+    return made
+
+
+def test_a_run_ends_its_own_processes_and_no_others() -> None:
+    with RunMark() as mark, RunMark() as other, sleeper(mark.id) as one, sleeper(other.id) as two:
+        assert remove_leftovers().count(other.id) == 0  # a run that lives is let alone, even by itself
+        assert processes_of(mark.id) == {one.pid}
+        mark.close()
+        assert one.wait(10) < 0
+        assert two.poll() is None
+        assert end_processes(other.id) == 1
+    assert not [path for path in marks_folder().iterdir() if mark.id in path.name or other.id in path.name]
+
+
+def test_what_a_killed_run_has_left_is_removed() -> None:
+    code = (
+        "import sys; from wiresum.lab.marks import RunMark; mark = RunMark(); (mark.scratch / 'file').touch();"
+        "print(mark.id, flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", code]
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root) as owner:
+        assert owner.stdout is not None
+        run = owner.stdout.readline().decode().strip()
+        with sleeper(run) as left:
+            assert run not in remove_leftovers()
+            assert left.poll() is None
+            owner.kill()
+            owner.wait()
+            assert (marks_folder() / run / "file").exists()
+            assert run in remove_leftovers()
+            assert left.wait(10) < 0
+    assert not [path for path in marks_folder().iterdir() if run in path.name]
+    assert remove_leftovers() == [] or run not in remove_leftovers()

@@ -1,0 +1,154 @@
+"""How a command on several hosts ends; the hosts here are this machine, so that no root is needed."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wiresum.lab.folders import new_folder
+from wiresum.lab.programs import LabError, Program, end_all, run_in
+from wiresum.lab.run import CommandResult, run_command
+from wiresum.lab.topology import Topology, rack
+
+
+class Nearby:
+    """A network without namespaces."""
+
+    def __init__(self, hosts: int) -> None:
+        self.topology: Topology = rack(hosts)
+        self.own: list[Program] = []
+
+    def host(self, name: str) -> "Nearby":
+        return self
+
+    def launch(self, name: str, command: list[str], **options: Any) -> Program:
+        return Program(name, command, namespace=None, **options)
+
+    def worker_environment(self, rank: int) -> dict[str, str]:
+        return {"RANK": str(rank)}
+
+    def failed_programs(self) -> list[tuple[Program, int]]:
+        return [(program, code) for program in self.own if (code := program.poll()) is not None]
+
+
+@pytest.fixture
+def nearby() -> Iterator[Nearby]:
+    made = Nearby(3)
+    yield made
+    end_all(made.own, grace=0)
+
+
+def run(nearby: Nearby, script: str, logs: Path, **options: Any) -> CommandResult:
+    return run_command(nearby, ["bash", "-c", script], logs=logs, **options)  # type: ignore[arg-type]
+
+
+def test_all_is_well(nearby: Nearby, tmp_path: Path) -> None:
+    lines: list[tuple[str, str]] = []
+    result = run(nearby, "echo $RANK $MORE", tmp_path, environment={"MORE": "x"}, on_line=lambda *a: lines.append(a))
+    assert result.code == 0
+    assert result.problems == ()
+    assert sorted(lines) == [("h1", "0 x"), ("h2", "1 x"), ("h3", "2 x")]
+    assert [(host.name, host.code, host.log) for host in result.hosts] == [(f"h{i}", 0, f"h{i}.log") for i in (1, 2, 3)]
+    assert (tmp_path / "h3.log").read_text() == "2 x\n"
+
+
+def test_commands_find_our_own_python_first(nearby: Nearby, tmp_path: Path) -> None:
+    run(nearby, "command -v python", tmp_path)
+    assert Path((tmp_path / "h1.log").read_text().strip()).parent == Path(sys.executable).parent
+
+
+def test_the_first_failure_in_time_is_the_exit_code(nearby: Nearby, tmp_path: Path) -> None:
+    script = "case $RANK in 2) exit 7;; 1) sleep 0.5; exit 3;; esac"
+    result = run(nearby, script, tmp_path)
+    assert result.code == 7
+    assert [host.code for host in result.hosts] == [0, 3, 7]
+    assert result.problems == ("h3 exited with code 7", "h2 exited with code 3")
+
+
+def test_others_have_a_while_to_notice(nearby: Nearby, tmp_path: Path) -> None:
+    result = run(nearby, "[ $RANK = 1 ] && kill -9 $$; exec sleep 987", tmp_path, grace=0.2)
+    assert result.code == 128 + signal.SIGKILL
+    assert [host.code for host in result.hosts] == [128 + signal.SIGTERM, 128 + signal.SIGKILL, 128 + signal.SIGTERM]
+    assert result.problems[0] == "h2 was killed by SIGKILL"
+    assert "h1, h3 did not end by themselves within 0.2 s" in result.problems[1]
+
+
+def test_a_command_that_is_deaf_to_sigterm_is_killed(nearby: Nearby, tmp_path: Path) -> None:
+    result = run(nearby, "trap '' TERM; while :; do sleep 0.1; done", tmp_path, time_limit=0.3)
+    assert result.code == 124
+    assert {host.code for host in result.hosts} == {128 + signal.SIGKILL}
+    assert result.problems == ("the time limit has passed with h1, h2, h3 still running",)
+
+
+def test_a_switch_that_ends_early(nearby: Nearby, tmp_path: Path) -> None:
+    nearby.own.append(Program("s1", ["bash", "-c", "echo bad luck; exit 4"], namespace=None))
+    result = run(nearby, "exec sleep 987", tmp_path, grace=0.2)
+    assert result.code == 1
+    assert result.problems[0] == "s1 exited with code 4 while hosts were running bad luck"
+
+
+def test_a_log_on_a_full_disk_is_said_and_the_command_goes_on(nearby: Nearby, tmp_path: Path) -> None:
+    for i in (1, 2, 3):
+        (tmp_path / f"h{i}.log").symlink_to("/dev/full")
+    result = run(nearby, "for i in 1 2 3; do echo $i; done", tmp_path)
+    assert result.code == 0
+    assert len(result.problems) == 3
+    assert "h1.log is not complete: No space left on device" in result.problems[0]
+
+
+def test_a_program_that_never_gets_ready() -> None:
+    program = Program("it", ["bash", "-c", "echo hello; exec sleep 987"], namespace=None)
+    with pytest.raises(LabError, match=r"it did not get ready within 0.3 s; it said:\nhello"):
+        program.await_line("ready", 0.3)
+    assert program.end(grace=0) == -signal.SIGKILL
+    gone = Program("it", ["bash", "-c", "echo sorry; exit 3"], namespace=None)
+    with pytest.raises(LabError, match=r"it exited with code 3 before it was ready; it said:\nsorry"):
+        gone.await_line("ready", 20)
+    gone.end()
+
+
+def test_commands_that_fail() -> None:
+    with pytest.raises(LabError, match=r"ls /nowhere: .*No such file"):
+        run_in(None, "ls", "/nowhere")
+    with pytest.raises(LabError, match="no-such-command is not installed"):
+        run_in(None, "no-such-command")
+    with pytest.raises(LabError, match=r"has not ended within 0.1 s"):
+        run_in(None, "sleep", "5", timeout=0.1)
+
+
+def test_folders_of_runs(tmp_path: Path) -> None:
+    made = {new_folder(tmp_path / "runs", "x") for _ in range(3)}
+    assert len(made) == 3
+    assert all(folder.is_dir() for folder in made)
+    (tmp_path / "file").touch()
+    with pytest.raises(LabError, match="cannot make the run's folder"):
+        new_folder(tmp_path / "file", "x")
+
+
+def test_programs_end_with_whoever_started_them(tmp_path: Path) -> None:
+    code = (
+        "import os; from wiresum.lab.programs import Program\n"
+        f"program = Program('it', ['bash', '-c', 'echo $$ > {tmp_path}/pid; exec sleep 987'], namespace=None)\n"
+        f"while not os.path.exists('{tmp_path}/pid') or not open('{tmp_path}/pid').read(): pass\n"
+        "os.kill(os.getpid(), 9)"
+    )
+    done = run_in_child(code)
+    assert done == -signal.SIGKILL
+    pid = int((tmp_path / "pid").read_text())
+    for _ in range(1000):
+        if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
+            return
+        os.sched_yield()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def run_in_child(code: str) -> int:
+    import subprocess
+
+    root = Path(__file__).parent.parent
+    return subprocess.run([sys.executable, "-c", code], cwd=root, timeout=60, check=False).returncode

@@ -1,0 +1,128 @@
+"""`wiresum mininet` on good days: real hosts, switches and links."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.lab_runs import ROOT, LabRun, own_namespace, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+# A worker that sums, and beside it reaches the first host by TCP, as Gloo would.
+WORKER = """
+import os, socket, sys, time
+import numpy as np
+import wiresum
+rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+listener = socket.create_server(address) if rank == 0 else None
+with wiresum.Communicator(rank=rank, world_size=world) as comm:
+    array = np.full(int(sys.argv[1]), rank + 1, np.float32)
+    comm.all_reduce(array)
+    assert (array == world * (world + 1) / 2).all(), array
+if listener:
+    for _ in range(world - 1):
+        with listener.accept()[0] as connection:
+            assert connection.recv(100) == b"ordinary traffic"
+else:
+    with socket.create_connection(address, timeout=30) as connection:
+        connection.sendall(b"ordinary traffic")
+print("summed on", os.environ["GLOO_SOCKET_IFNAME"], os.environ["LOCAL_RANK"], os.getcwd())
+"""
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> str:
+    path = tmp_path / "worker.py"
+    path.write_text(WORKER)
+    return str(path)
+
+
+def test_a_command_runs_on_every_host(tmp_path: Path, worker: str) -> None:
+    options = ["--hosts", "2", "--rate", "200", "--loss", "0.02", "--faults-by", "injector", "--seed", "3", "--pcap"]
+    with LabRun(*options, "--", "python", worker, "100000", out=tmp_path / "runs") as run:
+        assert run.end() == 0, run.stderr
+        assert run.left() == []
+        assert len(run.namespaces - {own_namespace()}) == 3  # two hosts and the switch
+    for host in ("h1", "h2"):
+        assert f"[{host}] summed on {host}-eth0 0 {ROOT}".encode() in run.stdout
+    summary = run.summary()
+    assert summary["exit_code"] == 0
+    assert [host["code"] for host in summary["hosts"]] == [0, 0]
+    assert summary["problems"] == []
+    assert summary["faults"]["mechanism"] == "injector"
+    assert "seeded injector" in run.stderr
+    counters = {c["name"]: c["value"] for c in summary["counters"]["s1"]["counters"] if c["job"] is None}
+    assert counters["results"] >= 100_000 / 256
+    assert counters["fault_in_lost"] > 0
+    assert counters["fault_out_lost"] > 0
+    for link in summary["links"].values():
+        assert link["up"]["bytes"] > 400_000
+        assert link["down"]["bytes"] > 400_000
+    (folder,) = (tmp_path / "runs").glob("*-rack2-software")
+    assert {path.name for path in folder.iterdir()} == {
+        "h1.log", "h2.log", "s1.log", "h1.pcap", "h2.pcap", "summary.json",
+    }  # fmt: skip
+    assert "summed on" in (folder / "h1.log").read_text()
+    assert (folder / "h1.pcap").stat().st_size > 800_000
+
+
+@pytest.mark.parametrize("kind", ["model", "bmv2"])
+def test_p4_switches_with_faults_on_the_wire(kind: str, tmp_path: Path, worker: str) -> None:
+    if kind == "bmv2" and shutil.which("simple_switch_grpc") is None:
+        pytest.skip("needs BMv2's simple_switch_grpc on PATH")
+    faults = ["--loss", "0.02", "--duplicate", "0.02", "--delay", "1", "--reorder", "0.05", "--faults-by", "wire"]
+    command = ["--hosts", "2", "--switch", kind, *faults, "--", "python", worker, "3000"]
+    with LabRun(*command, out=tmp_path / "runs") as run:
+        assert run.end() == 0, run.stderr
+        assert run.left() == []
+    summary = run.summary()
+    assert summary["faults"] == {
+        "mechanism": "wire",
+        "what": "wiresum's seeded wire, on every link with faults, for all traffic",
+        "missing": [],
+    }
+    (wire,) = (tmp_path / "runs").glob("*/wire-h1.log")
+    assert all(f'"{name}": 0' not in wire.read_text() for name in ("lost", "duplicated", "delayed")), wire.read_text()
+
+
+def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:
+    command = ["--hosts", "2", "--quiet", "--", "python", worker, "20000"]
+    with LabRun(*command, out=tmp_path / "a") as one, LabRun(*command, out=tmp_path / "b") as other:
+        assert one.end() == 0, one.stderr
+        assert other.end() == 0, other.stderr
+        assert one.left() == other.left() == []
+    assert "left behind" not in one.stderr + other.stderr
+
+
+def test_the_prompt(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
+        lines = (
+            b"h1 echo from $(hostname -I 2>/dev/null || true) h1\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
+        )
+        assert run.end(stdin=lines) == 0, run.stderr
+        assert run.left() == []
+    said = run.stdout.decode()
+    assert "65,536 of 65,536 slots are free" in said
+    assert "h1-s1 up: bytes" in said
+    assert "[h2] RANK=1" in said
+    assert "[h1] WIRESUM_SWITCH=10.254.1.1:50099" in said
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--hosts", "0", "--", "true"], "not [0]"),
+        (["--hosts", "2"], "say what to run"),
+        (["--loss", "2", "--", "true"], "loss must be a share from 0 to 1, not 2"),
+        (["--tree", "x", "--", "true"], "not 'x'"),
+        (["--tree", "2x2", "--switch", "model", "--", "true"], "a tree needs switches of kind 'software'"),
+    ],
+)
+def test_what_cannot_be_is_said_at_once(args: list[str], said: str, tmp_path: Path) -> None:
+    with LabRun(*args, out=tmp_path / "runs") as run:
+        assert run.end() in (1, 2)
+        assert said in run.stderr
+        assert "Traceback" not in run.stderr
+        assert not list((tmp_path / "runs").glob("*/"))

@@ -1,0 +1,137 @@
+"""`wiresum mininet` on bad days: a clear message, the right exit code, nothing left behind."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.lab_runs import LabRun, why_not
+
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
+
+SLEEP = "sleep 987"
+# Somebody leaves the process group and closes everything.
+DAEMON = ["--", "bash", "-c", f"setsid {SLEEP} <&- >&- 2>&- & exec {SLEEP}"]
+
+
+def by_rank(first: str, others: str) -> list[str]:
+    """A command that does one thing on the first host and another on the rest."""
+    return ["--", "bash", "-c", f"if [ $RANK = 0 ]; then {first}; else {others}; fi"]
+
+
+def test_a_host_that_fails(tmp_path: Path) -> None:
+    command = ["--hosts", "3", "--grace", "0.3", *by_rank(f"exec {SLEEP}", "echo gone; exit 7")]
+    with LabRun(*command, out=tmp_path / "runs") as run:
+        assert run.end() == 7
+        assert run.left() == []
+    assert "h2 exited with code 7" in run.stderr
+    assert "h1 did not end by themselves within 0.3 s" in run.stderr
+    assert [host["code"] for host in run.summary()["hosts"]] == [128 + signal.SIGTERM, 7, 7]
+
+
+def test_an_agent_that_is_killed(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--grace", "0.3", "--", *SLEEP.split(), out=tmp_path / "runs") as run:
+        os.kill(run.wait_for_many(SLEEP, 2)[0], signal.SIGKILL)
+        assert run.end() == 128 + signal.SIGKILL
+        assert run.left() == []
+    assert "was killed by SIGKILL" in run.stderr
+
+
+def test_a_switch_that_is_killed(tmp_path: Path) -> None:
+    command = ["--hosts", "2", "--grace", "0.3", "--", *SLEEP.split()]
+    with LabRun(*command, out=tmp_path / "runs") as run:
+        run.wait_for_many(SLEEP, 2)
+        os.kill(run.wait_for("wiresum switch"), signal.SIGKILL)
+        assert run.end() == 1
+        assert run.left() == []
+    assert "s1 was killed by SIGKILL while hosts were running" in run.stderr
+    assert "error" in run.summary()["counters"]["s1"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", *DAEMON, out=tmp_path / "runs") as run:
+        run.wait_for_many(SLEEP, 4)
+        start = time.monotonic()
+        assert run.end(number) == code
+        assert time.monotonic() - start < 10
+        assert run.left() == []
+    assert "Traceback" not in run.stderr
+
+
+def test_an_interrupt_while_the_network_is_built(tmp_path: Path) -> None:
+    with LabRun("--hosts", "8", "--", "true", out=tmp_path / "runs") as run:
+        run.wait_for("mininet:h3")
+        assert run.end(signal.SIGINT) == 130
+        assert run.left() == []
+
+
+def test_a_run_that_is_killed_and_the_next_one(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", *DAEMON, out=tmp_path / "runs") as killed:
+        killed.wait_for_many(SLEEP, 4)
+        killed.end(signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        # The kernel ends all but those two who hid.
+        while list((left := killed.processes()).values()) != [SLEEP] * 2:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.02)
+        with LabRun("--hosts", "1", "--", "true", out=tmp_path / "next") as run:
+            assert run.end() == 0, run.stderr
+            assert run.left() == []
+        assert "had left behind: it was killed" in run.stderr
+        assert killed.left() == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", str(folder)], check=True)
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
+def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
+    noise = (
+        "import socket, sys\n"
+        "udp = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "for _ in range(500): udp.sendto(bytes(1000), ('10.254.1.1', 9)); print('x' * 1000)"
+    )
+    command = ["--hosts", "2", "--quiet", "--pcap", "--out", str(small_disk), "--", "python", "-c", noise]
+    with LabRun(*command, out=tmp_path / "runs") as run:
+        assert run.end() == 1
+        assert run.left() == []
+    for what in (
+        r"the capture of h1 is not complete: \d+ of \d+ packets are in the file: no space",
+        r"h1\.log is not complete: No space",
+        r"the summary",
+    ):
+        assert re.search(what, run.stderr), run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_kernel_without_htb(tmp_path: Path) -> None:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    fake = folder / "tc"
+    fake.write_text('#!/bin/sh\necho "Error: Specified qdisc kind is unknown." >&2\nexit 2\n')
+    fake.chmod(0o755)
+    path = {"PATH": f"{folder}:{os.environ['PATH']}"}
+    with LabRun("--hosts", "2", "--rate", "100", "--", "true", out=tmp_path / "runs", environment=path) as run:
+        assert run.end() == 1
+        assert run.left() == []
+    assert "wiresum: this kernel has no HTB" in run.stderr
+
+
+def test_tools_that_are_not_installed(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--", "true", out=tmp_path / "runs", environment={"PATH": "/nowhere"}) as run:
+        assert run.end() == 1
+    assert "apt-get install ethtool iproute2 mininet util-linux" in run.stderr
+    assert not list((tmp_path / "runs").glob("*/"))
