@@ -16,7 +16,7 @@ from switch.p4runtime.server import P4RuntimeSwitch
 from switch.p4runtime.stubs import grpc
 from tests.p4runtime_client import Client, details_of
 from tests.p4runtime_rig import CPU_PORT, DELETE, INSERT, MODIFY, Names, config_of, p4info_of
-from tests.test_p4runtime_tables import BAD_EXACT, exact
+from tests.p4runtime_samples import BAD_EXACT, exact
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")

@@ -9,8 +9,18 @@ from hypothesis import strategies as st
 
 from switch.p4runtime.errors import BatchError, Code, P4RuntimeError
 from switch.p4runtime.messages import p4runtime_pb2 as pb
-from tests.p4runtime_rig import DEVICE, INSERT, MODIFY, Controller, Rig, bits, config_of, entity, frame
-from tests.test_p4runtime_pipeline import everything_else, fill
+from tests.p4runtime_rig import (
+    DEVICE,
+    INSERT,
+    MODIFY,
+    Controller,
+    Rig,
+    bits,
+    config_of,
+    entity,
+    frame,
+)
+from tests.p4runtime_samples import everything_else, fill
 
 # Built once: what is damaged is only ever one request, and whatever it did stays for the next.
 RIG = Rig()

@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
-from switch.p4runtime.errors import BatchError, Code, P4RuntimeError
+from switch.p4runtime.errors import Code, P4RuntimeError
 from switch.p4runtime.messages import p4info_pb2
 from switch.p4runtime.messages import p4runtime_pb2 as pb
 from tests.p4runtime_rig import (
-    DELETE,
     DEVICE,
     INSERT,
-    MODIFY,
     Controller,
     Rig,
     arbitration,
@@ -23,6 +21,7 @@ from tests.p4runtime_rig import (
     ports,
     updates,
 )
+from tests.p4runtime_samples import code_of, entry, fill
 
 
 @pytest.fixture
@@ -33,16 +32,6 @@ def rig() -> Rig:
 @pytest.fixture
 def empty() -> Rig:
     return Rig(None)
-
-
-def entry(rig: Rig, key: int, port: int = 2, **more: Any) -> Any:
-    return rig.names.entry("exact_t", {"key": key, "src": 0x0A}, rig.names.action("forward", port=port), **more)
-
-
-def code_of(function: Callable[[], object]) -> Code:
-    with pytest.raises(P4RuntimeError) as caught:
-        function()
-    return caught.value.code
 
 
 # Configurations
@@ -98,58 +87,6 @@ def test_a_saved_pipeline_is_written_before_it_runs(rig: Rig) -> None:
     rig.set_pipeline(None, "COMMIT")
     assert ports(rig.ask(0, frame(0, key=1))) == [3]
     assert code_of(lambda: rig.set_pipeline(None, "COMMIT")) is Code.NOT_FOUND
-
-
-def fill(rig: Rig) -> list[Any]:
-    """Writes something of everything; returns requests that read it."""
-    names = rig.names
-    rates = pb.MeterConfig(cir=1, cburst=2, pir=3, pburst=4)
-    profile = names.id("action_profiles", "plain")
-    forward = names.action("forward", port=4)
-    rig.insert(
-        entry(rig, 1, metadata=b"m", counter_data=pb.CounterData(packet_count=7)),
-        names.entry(
-            "range_t", {"value": (1, 2), "key": 0}, names.action("paced", port=1), priority=3, meter_config=rates
-        ),
-        names.entry("lpm_t", {"dst": (0, 8)}, forward, idle_timeout_ns=10**12),
-        pb.ActionProfileMember(action_profile_id=profile, member_id=1, action=forward),
-        names.entry("plain_t", {"key": 1}, member=1),
-        pb.MulticastGroupEntry(multicast_group_id=4, replicas=[pb.Replica(egress_port=1)], metadata=b"g"),
-        pb.CloneSessionEntry(session_id=7, replicas=[pb.Replica(egress_port=1)]),
-        pb.DigestEntry(digest_id=names.id("digests", "learned_t")),
-    )
-    one_shot = names.entry("choice_t", {"key": 1})
-    one_shot.action.action_profile_action_set.CopyFrom(names.action_set((forward, 2)))
-    rig.insert(one_shot)
-    register = pb.RegisterEntry(register_id=names.id("registers", "last"), index=pb.Index(index=2))
-    register.data.bitstring = b"\x11"
-    values = pb.ValueSetEntry(value_set_id=names.id("value_sets", "special_types"))
-    values.members.add().match.add(field_id=1).exact.value = b"\x99\x99"
-    rig.modify(
-        names.entry("exact_t", action=names.action("forward", port=9), is_default_action=True, metadata=b"d"),
-        register,
-        values,
-        pb.CounterEntry(
-            counter_id=names.id("counters", "by_port"), index=pb.Index(index=1), data=pb.CounterData(packet_count=3)
-        ),
-        pb.MeterEntry(meter_id=names.id("meters", "by_op"), index=pb.Index(index=1), config=rates),
-    )
-    with_all = pb.TableEntry(counter_data=pb.CounterData(), meter_config=pb.MeterConfig())
-    return [
-        with_all,
-        pb.TableEntry(is_default_action=True),
-        pb.ActionProfileMember(),
-        pb.ActionProfileGroup(),
-        pb.RegisterEntry(),
-        pb.CounterEntry(),
-        pb.MeterEntry(),
-        pb.ValueSetEntry(),
-        pb.DigestEntry(),
-        pb.MulticastGroupEntry(),
-        pb.CloneSessionEntry(),
-        pb.DirectCounterEntry(),
-        pb.DirectMeterEntry(),
-    ]
 
 
 def test_reconciling_keeps_the_state(rig: Rig) -> None:
@@ -274,136 +211,6 @@ def test_programs_that_are_none(empty: Rig) -> None:
         empty.set_pipeline(pb.ForwardingPipelineConfig(p4_device_config=json_of()))
     with pytest.raises(P4RuntimeError, match="which p4info has not"):
         empty.set_pipeline(pb.ForwardingPipelineConfig(p4info=p4info_pb2.P4Info(), p4_device_config=json_of()))
-
-
-# Batches
-
-
-def test_every_update_has_its_error(rig: Rig) -> None:
-    with pytest.raises(BatchError, match="2 of 4 updates failed") as caught:
-        rig.write((INSERT, entry(rig, 1)), (INSERT, entry(rig, 1)), (INSERT, entry(rig, 2)), (DELETE, entry(rig, 9)))
-    assert [error and error.code for error in caught.value.errors] == [None, Code.ALREADY_EXISTS, None, Code.NOT_FOUND]
-    assert caught.value.code is Code.UNKNOWN
-    assert len(rig.read(rig.names.entry("exact_t"))) == 2
-
-
-def test_large_batches_are_carried_out_in_pieces(rig: Rig) -> None:
-    entries = [rig.names.entry("lpm_t", {"dst": (i << 40, 16)}, rig.names.action("forward", port=i)) for i in range(64)]
-    rig.insert(*entries)
-    rig.write(*((MODIFY, each) for each in entries * 4))
-    assert rig.read(rig.names.entry("lpm_t")) == entries
-
-
-def test_updates_without_type_or_entity(rig: Rig) -> None:
-    assert rig.refused(0, entry(rig, 1))[0] is Code.INVALID_ARGUMENT
-    request = pb.WriteRequest(device_id=DEVICE, election_id=bits(1), updates=[pb.Update(type=INSERT)])
-    with pytest.raises(BatchError) as caught:
-        rig.service.write(request)
-    assert caught.value.errors[0] is not None
-    assert caught.value.errors[0].message == "the entity is empty"
-    with pytest.raises(BatchError):
-        list(rig.service.read(pb.ReadRequest(device_id=DEVICE, entities=[pb.Entity()])))
-
-
-def test_an_unknown_atomicity(rig: Rig) -> None:
-    request = pb.WriteRequest(device_id=DEVICE, election_id=bits(1), atomicity=9)
-    assert code_of(lambda: rig.service.write(request)) is Code.INVALID_ARGUMENT
-
-
-def everything_else(rig: Rig) -> list[tuple[int, Any]]:
-    """Updates that change all of what `fill` writes, each type where it can be."""
-    names = rig.names
-    profile = names.id("action_profiles", "plain")
-    forward = names.action("forward", port=5)
-    digest = names.id("digests", "learned_t")
-    two = pb.CounterData(packet_count=2, byte_count=2)
-    register = pb.RegisterEntry(register_id=names.id("registers", "last"))
-    register.data.bitstring = b"\x22"
-    key = names.entry("range_t", {"value": (1, 2), "key": 0}, priority=3)
-    one_shot = names.entry("choice_t", {"key": 1})
-    one_shot.action.action_profile_action_set.CopyFrom(names.action_set((forward, 1), (forward, 1)))
-    other_one_shot = names.entry("choice_t", {"key": 2})
-    other_one_shot.action.action_profile_action_set.CopyFrom(names.action_set((forward, 1)))
-    return [
-        (MODIFY, entry(rig, 1, port=7, counter_data=two)),
-        (INSERT, entry(rig, 2)),
-        (DELETE, entry(rig, 1)),
-        (MODIFY, names.entry("lpm_t", {"dst": (0, 8)}, forward, idle_timeout_ns=5)),
-        (DELETE, names.entry("lpm_t", {"dst": (0, 8)})),
-        (MODIFY, names.entry("exact_t", is_default_action=True)),
-        (MODIFY, names.entry("lpm_t", action=forward, is_default_action=True)),
-        (MODIFY, pb.DirectMeterEntry(table_entry=key)),
-        (DELETE, key),
-        (INSERT, pb.ActionProfileMember(action_profile_id=profile, member_id=2, action=forward)),
-        (MODIFY, pb.ActionProfileMember(action_profile_id=profile, member_id=1, action=forward)),
-        (MODIFY, names.entry("plain_t", {"key": 1}, member=2)),
-        (DELETE, pb.ActionProfileMember(action_profile_id=profile, member_id=1)),
-        (MODIFY, one_shot),
-        (INSERT, other_one_shot),
-        (DELETE, one_shot),
-        (MODIFY, register),
-        (MODIFY, pb.CounterEntry(counter_id=names.id("counters", "by_port"), data=two)),
-        (MODIFY, pb.MeterEntry(meter_id=names.id("meters", "by_op"))),
-        (MODIFY, pb.ValueSetEntry(value_set_id=names.id("value_sets", "special_types"))),
-        (MODIFY, pb.MulticastGroupEntry(multicast_group_id=4)),
-        (INSERT, pb.MulticastGroupEntry(multicast_group_id=5)),
-        (DELETE, pb.MulticastGroupEntry(multicast_group_id=4)),
-        (MODIFY, pb.CloneSessionEntry(session_id=7)),
-        (INSERT, pb.CloneSessionEntry(session_id=8)),
-        (DELETE, pb.CloneSessionEntry(session_id=7)),
-        (MODIFY, pb.DigestEntry(digest_id=digest, config=pb.DigestEntry.Config(max_list_size=3))),
-        (DELETE, pb.DigestEntry(digest_id=digest)),
-    ]
-
-
-def in_any_order(messages: list[Any]) -> list[bytes]:
-    return sorted(message.SerializeToString(deterministic=True) for message in messages)
-
-
-@pytest.mark.parametrize("atomicity", ["ROLLBACK_ON_ERROR", "DATAPLANE_ATOMIC"])
-def test_a_batch_that_fails_changes_nothing(rig: Rig, atomicity: str) -> None:
-    requests = fill(rig)
-    before = rig.read(*requests)
-    batch = everything_else(rig)
-    with pytest.raises(BatchError) as caught:
-        rig.write(*batch, (INSERT, pb.ExternEntry()), (INSERT, entry(rig, 3)), atomicity=atomicity)
-    codes = [error and error.code for error in caught.value.errors]
-    assert codes == [Code.ABORTED] * len(batch) + [Code.UNIMPLEMENTED, Code.ABORTED]
-    assert in_any_order(rig.read(*requests)) == in_any_order(before)
-    assert ports(rig.ask(0, frame(5, key=1))) == [4]
-    rig.write(*batch, atomicity=atomicity)
-    assert in_any_order(rig.read(*requests)) != in_any_order(before)
-
-
-def test_groups_are_rolled_back_too(rig: Rig) -> None:
-    profile = rig.names.id("action_profiles", "choice")
-    for number in (1, 2):
-        rig.insert(
-            pb.ActionProfileMember(
-                action_profile_id=profile, member_id=number, action=rig.names.action("forward", port=number)
-            )
-        )
-
-    def group(number: int, *members: int) -> Any:
-        found = pb.ActionProfileGroup(action_profile_id=profile, group_id=number, max_size=4)
-        for each in members:
-            found.members.add(member_id=each, weight=1, watch_port=b"\x01")
-        return found
-
-    rig.insert(group(1, 1), group(2, 2, 1), rig.names.entry("choice_t", {"key": 1}, group=1))
-    before = rig.read(pb.ActionProfileGroup(), rig.names.entry("choice_t"))
-    with pytest.raises(BatchError):
-        rig.write(
-            (MODIFY, group(1, 2)),
-            (DELETE, group(2)),
-            (INSERT, group(3, 1)),
-            (MODIFY, rig.names.entry("choice_t", {"key": 1}, group=3)),
-            (DELETE, rig.names.entry("choice_t", {"key": 1})),
-            (INSERT, pb.ExternEntry()),
-            atomicity="ROLLBACK_ON_ERROR",
-        )
-    assert in_any_order(rig.read(pb.ActionProfileGroup(), rig.names.entry("choice_t"))) == in_any_order(before)
-    assert ports(rig.ask(0, frame(6, key=1))) == [1]
 
 
 # Who may write

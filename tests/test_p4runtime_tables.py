@@ -5,17 +5,13 @@ import pytest
 
 from switch.p4runtime.errors import BatchError, Code
 from switch.p4runtime.messages import p4runtime_pb2 as pb
-from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Names, Rig, frame, ports, value_of
+from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Rig, frame, ports, value_of
+from tests.p4runtime_samples import BAD_EXACT, exact
 
 
 @pytest.fixture
 def rig() -> Rig:
     return Rig()
-
-
-def exact(names: Names, key: int = 1, **more: Any) -> Any:
-    action = more.pop("action", names.action("forward", port=2))
-    return names.entry("exact_t", {"key": key, "src": 0x0A}, action, **more)
 
 
 # The kinds of matches
@@ -82,53 +78,6 @@ def test_byte_strings_are_taken_with_leading_zeros_and_given_back_without(rig: R
     entry.action.action.params[0].value = b"\x00\x00\x02"
     rig.insert(entry)
     assert rig.read(rig.names.entry("exact_t")) == [exact(rig.names)]
-
-
-def change(path: str, value: Any) -> Callable[[Any], None]:
-    def apply(entry: Any) -> None:
-        parts = path.split(".")
-        for part in parts[:-1]:
-            entry = entry[int(part)] if part.isdecimal() else getattr(entry, part)
-        setattr(entry, parts[-1], value)
-
-    return apply
-
-
-BAD_EXACT: list[tuple[Callable[[Any], object], Code, str]] = [
-    (change("table_id", 5), Code.INVALID_ARGUMENT, "no table with id 5"),
-    (change("table_id", 0), Code.INVALID_ARGUMENT, "no table with id 0"),
-    (change("priority", 1), Code.INVALID_ARGUMENT, "takes no priority"),
-    (change("match.0.field_id", 9), Code.INVALID_ARGUMENT, "hdr.probe.key is missing"),
-    (change("match.1.field_id", 1), Code.INVALID_ARGUMENT, "match field 1 stands twice"),
-    (change("match.0.exact.value", b""), Code.OUT_OF_RANGE, "hdr.probe.key: the byte string is empty"),
-    (change("match.0.exact.value", b"\x01\x00"), Code.OUT_OF_RANGE, "value 0x100 does not fit 8 bits"),
-    (change("match.0.lpm.prefix_len", 3), Code.INVALID_ARGUMENT, "expected EXACT match, got LPM"),
-    (lambda entry: entry.match[0].ClearField("exact"), Code.INVALID_ARGUMENT, "expected EXACT match, got NONE"),
-    (lambda entry: entry.match.add(field_id=3), Code.INVALID_ARGUMENT, "no match field with id 3"),
-    (lambda entry: entry.match.__delitem__(1), Code.INVALID_ARGUMENT, "exact match field src is missing"),
-    (lambda entry: entry.ClearField("action"), Code.INVALID_ARGUMENT, "the action is missing"),
-    (change("action.action.action_id", 77), Code.INVALID_ARGUMENT, "no action with id 77; it has MyIngress.forward"),
-    (
-        change("action.action.params.0.param_id", 2),
-        Code.INVALID_ARGUMENT,
-        "port of action MyIngress.forward is missing",
-    ),
-    (change("action.action.params.0.value", b"\x02\x00"), Code.OUT_OF_RANGE, "value 0x200 does not fit 9 bits"),
-    (change("action.action.params.0.value", b""), Code.OUT_OF_RANGE, "the byte string is empty"),
-    (lambda entry: entry.action.action.params.add(param_id=1, value=b"1"), Code.INVALID_ARGUMENT, "stands twice"),
-    (
-        lambda entry: entry.action.action.params.add(param_id=4, value=b"1"),
-        Code.INVALID_ARGUMENT,
-        "with id 4",
-    ),
-    (change("action.action_profile_member_id", 4), Code.INVALID_ARGUMENT, "expected an action, got action_profile_mem"),
-    (change("is_const", True), Code.INVALID_ARGUMENT, "is_const"),
-    (change("idle_timeout_ns", 5), Code.INVALID_ARGUMENT, "does not support idle time-outs"),
-    (lambda entry: entry.time_since_last_hit.SetInParent(), Code.INVALID_ARGUMENT, "time_since_last_hit must not"),
-    (lambda entry: entry.meter_config.SetInParent(), Code.INVALID_ARGUMENT, "has no direct meter"),
-    (lambda entry: entry.meter_counter_data.SetInParent(), Code.UNIMPLEMENTED, "colour are not counted"),
-    (change("counter_data.packet_count", -1), Code.INVALID_ARGUMENT, "must not be negative"),
-]
 
 
 @pytest.mark.parametrize(("damage", "code", "text"), BAD_EXACT)
@@ -247,106 +196,6 @@ def test_entries_of_the_program_are_read_and_stay(rig: Rig) -> None:
     rig.modify(names.entry("const_t", {"value": (0x10, 0xF0)}, priority=first.priority))
 
 
-# What comes along with entries
-
-
-def test_metadata_are_given_back_and_select(rig: Rig) -> None:
-    one = exact(rig.names, 1, controller_metadata=17, metadata=b"red")
-    two = exact(rig.names, 2, controller_metadata=18, metadata=b"blue")
-    rig.insert(one, two)
-    assert rig.read(rig.names.entry("exact_t")) == [one, two]
-    assert rig.read(rig.names.entry("exact_t", controller_metadata=18)) == [two]
-    assert rig.read(rig.names.entry("exact_t", metadata=b"red")) == [one]
-    rig.modify(exact(rig.names, 1, metadata=b"green"))
-    assert rig.read(exact(rig.names, 1))[0].metadata == b"green"
-    assert rig.read(exact(rig.names, 1))[0].controller_metadata == 0
-
-
-def test_a_modify_without_action_leaves_the_action(rig: Rig) -> None:
-    rig.insert(exact(rig.names))
-    without = rig.names.entry("exact_t", {"key": 1, "src": 0x0A}, metadata=b"new")
-    rig.modify(without)
-    assert rig.read(without) == [exact(rig.names, metadata=b"new")]
-
-
-def test_entries_are_selected_by_action(rig: Rig) -> None:
-    names = rig.names
-    rig.insert(exact(names, 1), exact(names, 2, action=names.action("mark", value=1, port=1)))
-    (found,) = rig.read(names.entry("exact_t", action=pb.Action(action_id=names.id("actions", "mark"))))
-    assert found.action.action == names.action("mark", value=1, port=1)
-
-
-def test_all_tables_are_read_at_once(rig: Rig) -> None:
-    rig.insert(exact(rig.names), rig.names.entry("lpm_t", {"dst": (0, 8)}, rig.names.action("forward", port=1)))
-    found = rig.read(pb.TableEntry())
-    assert len(found) == 4  # with the two of the program
-    defaults = rig.read(pb.TableEntry(is_default_action=True))
-    assert len(defaults) == len(rig.names.p4info.tables)
-    assert rig.read_refused(pb.TableEntry(match=[pb.FieldMatch(field_id=1)]))[0] is Code.INVALID_ARGUMENT
-
-
-def test_direct_counters_come_when_they_are_asked_for(rig: Rig) -> None:
-    entry = exact(rig.names, counter_data=pb.CounterData(packet_count=5, byte_count=100))
-    rig.insert(entry)
-    rig.ask(1, frame(0, key=1))
-    assert not rig.read(exact(rig.names))[0].HasField("counter_data")
-    asked = rig.names.entry("exact_t", counter_data=pb.CounterData())
-    assert rig.read(asked)[0].counter_data == pb.CounterData(packet_count=6, byte_count=118)
-    direct = pb.DirectCounterEntry(table_entry=rig.names.entry("exact_t", {"key": 1, "src": 0x0A}))
-    (found,) = rig.read(direct)
-    assert found.data == pb.CounterData(packet_count=6, byte_count=118)
-    assert found.table_entry == direct.table_entry
-    assert rig.read(pb.DirectCounterEntry()) == [found]
-    assert rig.read(pb.DirectCounterEntry(table_entry=rig.names.entry("exact_t"))) == [found]
-    rig.modify(exact(rig.names))  # without counter data the counter stays
-    assert rig.read(direct) == [found]
-    rig.modify(pb.DirectCounterEntry(table_entry=direct.table_entry, data=pb.CounterData(packet_count=1)))
-    assert rig.read(direct)[0].data == pb.CounterData(packet_count=1)
-    rig.modify(pb.DirectCounterEntry(table_entry=direct.table_entry))
-    assert rig.read(direct)[0].data == pb.CounterData(packet_count=1)
-
-
-def test_direct_counters_that_are_not_there(rig: Rig) -> None:
-    names = rig.names
-    missing = pb.DirectCounterEntry(table_entry=names.entry("exact_t", {"key": 1, "src": 0x0A}))
-    assert rig.refused(MODIFY, missing)[0] is Code.NOT_FOUND
-    assert rig.read_refused(missing)[0] is Code.NOT_FOUND
-    assert rig.refused(MODIFY, pb.DirectCounterEntry())[0] is Code.INVALID_ARGUMENT
-    rig.insert(exact(names))
-    for type_ in (INSERT, DELETE):
-        assert rig.refused(type_, missing)[0] is Code.INVALID_ARGUMENT
-    uncounted = pb.DirectCounterEntry(table_entry=names.entry("lpm_t"))
-    assert rig.read_refused(uncounted) == (Code.INVALID_ARGUMENT, "table MyIngress.lpm_t has no direct counter")
-
-
-def test_direct_meters(rig: Rig) -> None:
-    names = rig.names
-    rates = pb.MeterConfig(cir=1, cburst=1, pir=2, pburst=2)
-    key = {"value": (10, 20), "key": 1}
-    entry = names.entry("range_t", key, names.action("paced", port=3), priority=1, meter_config=rates)
-    rig.insert(entry)
-    colours = [value_of(rig.ask(0, frame(3, key=1, value=15))[0][1]) for _ in range(3)]
-    assert colours == [0, 1, 2]
-    assert rig.read(names.entry("range_t", meter_config=pb.MeterConfig())) == [entry]
-    direct = pb.DirectMeterEntry(table_entry=names.entry("range_t", key, priority=1))
-    (found,) = rig.read(direct)
-    assert (found.config, found.table_entry) == (rates, direct.table_entry)
-    rig.modify(direct)  # no configuration: green
-    assert not rig.read(direct)[0].HasField("config")
-    assert not rig.read(names.entry("range_t", meter_config=pb.MeterConfig()))[0].HasField("meter_config")
-    rig.modify(pb.DirectMeterEntry(table_entry=direct.table_entry, config=rates))
-    assert rig.read(pb.DirectMeterEntry())[0].config == rates
-    rig.modify(names.entry("range_t", key, priority=1))  # a modify without it takes it away
-    assert not rig.read(direct)[0].HasField("config")
-    for bad in (pb.MeterConfig(cir=3, pir=2), pb.MeterConfig(eburst=1), pb.MeterConfig(cir=-1)):
-        assert (
-            rig.refused(MODIFY, pb.DirectMeterEntry(table_entry=direct.table_entry, config=bad))[0]
-            is Code.INVALID_ARGUMENT
-        )
-        entry.meter_config.CopyFrom(bad)
-        assert rig.refused(MODIFY, entry)[0] is Code.INVALID_ARGUMENT
-
-
 # Types that are translated
 
 
@@ -364,44 +213,6 @@ def test_translated_text_is_refused(rig: Rig) -> None:
         Code.UNIMPLEMENTED,
         "table MyIngress.label_t_: meta.name: meta.name is translated from text (sdn_string), which is not supported",
     )
-
-
-# Idle time-outs
-
-
-def test_idle_entries_are_reported_until_they_are_hit_again(rig: Rig) -> None:
-    entry = rig.names.entry("lpm_t", {"dst": (0, 8)}, rig.names.action("forward", port=1), metadata=b"m")
-    entry.idle_timeout_ns = 2_000_000_000
-    rig.insert(entry, rig.names.entry("lpm_t", {"dst": (1 << 40, 8)}, rig.names.action("forward", port=1)))
-    rig.later(1.9)
-    assert rig.primary.take("idle_timeout_notification") == []
-    rig.later(0.2)
-    (notice,) = rig.primary.take("idle_timeout_notification")
-    expected = rig.names.entry("lpm_t", {"dst": (0, 8)}, metadata=b"m", idle_timeout_ns=2_000_000_000)
-    assert list(notice.table_entry) == [expected]
-    assert notice.timestamp > 0
-    rig.later(1.0)
-    rig.ask(0, frame(1))
-    rig.later(1.5)
-    assert rig.primary.take("idle_timeout_notification") == []
-    asked = rig.names.entry("lpm_t", {"dst": (0, 8)})
-    asked.time_since_last_hit.SetInParent()
-    assert rig.read(asked)[0].time_since_last_hit.elapsed_ns == pytest.approx(1.5e9)
-    assert rig.read(rig.names.entry("lpm_t", {"dst": (0, 8)})) == [entry]
-    rig.delete(asked)
-    rig.later(10)
-    assert rig.primary.take("idle_timeout_notification") == []
-
-
-def test_a_time_out_can_be_changed_and_taken_away(rig: Rig) -> None:
-    entry = rig.names.entry("lpm_t", {}, rig.names.action("forward", port=1), idle_timeout_ns=1)
-    rig.insert(entry)
-    entry.idle_timeout_ns = 0
-    rig.modify(entry)
-    rig.later(10)
-    assert rig.primary.take("idle_timeout_notification") == []
-    entry.idle_timeout_ns = -1
-    assert rig.refused(MODIFY, entry)[0] is Code.INVALID_ARGUMENT
 
 
 def test_reads_that_cannot_be(rig: Rig) -> None:
