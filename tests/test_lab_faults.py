@@ -51,14 +51,19 @@ def test_what_ordinary_traffic_does_not_meet_is_said() -> None:
 
 
 def test_faults_that_the_injector_cannot_do_go_by_wire() -> None:
-    trunk = tree((1, 1), trunk_up=LOSSY)
-    assert plan_faults(trunk, "software", BARE).mechanism == "wire"
-    with pytest.raises(LabError, match="links between switches"):
-        plan_faults(trunk, "software", BARE, "injector")
+    uneven = rack(2, up=LOSSY)
+    uneven = replace(uneven, links=(uneven.links[0], replace(uneven.links[1], up=Direction())))
+    assert plan_faults(uneven, "software", BARE).mechanism == "wire"
+    with pytest.raises(LabError, match="alike"):
+        plan_faults(uneven, "software", BARE, "injector")
     with pytest.raises(LabError, match="'model'"):
         plan_faults(rack(2, up=LOSSY), "model", BARE, "injector")
     with pytest.raises(LabError, match="no netem"):
         plan_faults(rack(2, up=LOSSY), "software", BARE, "netem")
+
+
+def test_leaf_switches_make_the_faults_of_their_links_up() -> None:
+    assert plan_faults(tree((1, 1), trunk_up=LOSSY), "software", BARE).mechanism == "injector"
 
 
 def test_the_fates_of_frames_depend_on_the_seed_alone() -> None:

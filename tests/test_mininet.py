@@ -87,6 +87,30 @@ def test_p4_switches_with_faults_on_the_wire(kind: str, tmp_path: Path, worker: 
     assert all(f'"{name}": 0' not in wire.read_text() for name in ("lost", "duplicated", "delayed")), wire.read_text()
 
 
+def test_a_tree_of_unequal_racks_with_loss_between_switches(tmp_path: Path, worker: str) -> None:
+    options = [
+        "--tree",
+        "2,1",
+        "--rate",
+        "500",
+        "--trunk-rate",
+        "300",
+        "--trunk-loss",
+        "0.1",
+        "--faults-by",
+        "injector",
+    ]
+    with LabRun(*options, "--", "python", worker, "100000", out=tmp_path / "runs") as run:
+        assert run.end() == 0, run.stderr
+        assert run.left() == []
+    summary = run.summary()
+    for leaf in ("s2", "s3"):
+        counters = {c["name"]: c["value"] for c in summary["counters"][leaf]["counters"] if c["job"] is None}
+        assert counters["fault_up_in_lost"] > 0
+        assert counters["fault_up_out_lost"] > 0
+        assert summary["links"][leaf]["up"]["bytes"] > 400_000
+
+
 def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:
     command = ["--hosts", "2", "--quiet", "--", "python", worker, "20000"]
     with LabRun(*command, out=tmp_path / "a") as one, LabRun(*command, out=tmp_path / "b") as other:

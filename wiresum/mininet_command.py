@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ def add_parser(subparsers: Any) -> None:
     add("--queue", type=int, default=1000, metavar="N", help="full frames that a link's queue holds (%(default)s)")
     for name in ("loss", "duplicate", "reorder"):
         add(f"--{name}", type=float, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
+    add("--trunk-loss", type=float, metavar="SHARE", help="loss between switches (default: --loss)")
     add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
     add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
     add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")
@@ -153,7 +155,8 @@ def _topology(args: argparse.Namespace) -> Topology:
         duplicate=args.duplicate,
         reorder=args.reorder,
     )
-    trunk = way if args.trunk_rate is None else Direction(**{**vars(way), "rate": args.trunk_rate})
+    other = {"rate": args.trunk_rate, "loss": args.trunk_loss}
+    trunk = replace(way, **{name: value for name, value in other.items() if value is not None})
     if args.tree is not None:
         return from_text(args.tree, up=way, trunk_up=trunk)
     return rack(4 if args.hosts is None else args.hosts, up=way)

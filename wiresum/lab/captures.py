@@ -47,10 +47,8 @@ class Captures:
         """Ends them; returns the files by link, and what went wrong."""
         early = {program.name: code for program in self._programs if (code := program.poll()) is not None}
         end_all(self._programs, gentle=signal.SIGINT)
-        problems = []
-        for program in self._programs:
-            if why := self._incomplete(program, early.get(program.name)):
-                problems.append(f"the capture of {program.name} is not complete: {why}")
+        found = {program.name: self._incomplete(program, early.get(program.name)) for program in self._programs}
+        problems = [f"the capture of {name} is not complete: {why}" for name, why in found.items() if why]
         self._programs.clear()
         return {path.stem: path.name for path in sorted(self._folder.glob("*.pcap"))}, problems
 

@@ -1,12 +1,11 @@
 """Which mechanism makes the faults of a network, and what it leaves out. Nothing is left out in silence."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from wiresum.lab.kernel import Kernel
 from wiresum.lab.programs import LabError
-from wiresum.lab.topology import Direction, LinkSpec, Topology
+from wiresum.lab.topology import Direction, Topology
 
 MECHANISMS: Final = ("auto", "netem", "injector", "wire")
 
@@ -39,8 +38,7 @@ def plan_faults(topology: Topology, kind: str, kernel: Kernel, mechanism: str = 
     if not any(direction.faulty for direction in directions):
         return FaultPlan(mechanism="none", what="no faults were asked for")
     if mechanism == "auto":
-        trunks = any(_faulty(link) for link in _trunks(topology))
-        own = "injector" if kind == "software" and not trunks and _alike(topology) else "wire"
+        own = "injector" if kind == "software" and _injectable(topology) else "wire"
         mechanism = "netem" if kernel.netem else own
     if mechanism == "netem":
         if not kernel.netem:
@@ -56,12 +54,12 @@ def _injector(topology: Topology, kind: str, kernel: Kernel, directions: list[Di
         raise LabError(
             f"the fault injector is part of the software switch; for kind {kind!r} take the mechanism 'wire'"
         )
-    if any(_faulty(link) for link in _trunks(topology)) or not _alike(topology):
+    if not _injectable(topology):
         raise LabError(
-            "the software switch's injector treats all hosts of a switch alike and leaves out links between switches; "
-            "for such faults take the mechanism 'wire'"
+            "the software switch's injector treats all that is below a switch alike, but for what leaf switches do "
+            "themselves; for faults that differ from host to host take the mechanism 'wire'"
         )
-    what = "the software switch's seeded injector, for wiresum's packets"
+    what = "the software switches' seeded injector, for wiresum's packets"
     missing = []
     loss = any(direction.loss for direction in directions)
     if loss and kernel.nftables:
@@ -77,19 +75,17 @@ def _injector(topology: Topology, kind: str, kernel: Kernel, directions: list[Di
     return FaultPlan(mechanism="injector", ordinary_loss=loss and kernel.nftables, what=what, missing=tuple(missing))
 
 
-def _trunks(topology: Topology) -> Iterable[LinkSpec]:
-    switches = {switch.name for switch in topology.switches}
-    return (link for link in topology.links if link.child in switches)
+def _injectable(topology: Topology) -> bool:
+    """Whether all hosts of each switch have the same faults, and no leaf switch shares these with them.
 
-
-def _faulty(link: LinkSpec) -> bool:
-    return link.up.faulty or link.down.faulty
-
-
-def _alike(topology: Topology) -> bool:
-    """Whether all hosts of each switch have the same faults."""
+    A leaf switch makes the faults of its link up itself.
+    """
     for switch in topology.switches:
         links = [topology.link_of(host.name) for host in topology.hosts_of(switch.name)]
         if len({(link.up.fault_rates(), link.down.fault_rates()) for link in links}) > 1:
+            return False
+        if any(link.up.faulty or link.down.faulty for link in links) and len(topology.links_into(switch.name)) > len(
+            links
+        ):
             return False
     return True

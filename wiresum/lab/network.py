@@ -23,6 +23,7 @@ from wiresum.lab.topology import LinkSpec, Topology
 
 KINDS: Final = ("software", "model", "bmv2")
 P4_VALUES: Final = (32, 64, 256)
+_SEED_STRIDE: Final = 1_000_003
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,10 +144,15 @@ class Lab:
         if settings.kind != "software":
             return params | ({} if settings.values is None else {"values": settings.values})
         params["offload"] = settings.offload
-        hosts = self.topology.hosts_of(switch.name)
-        if self.plan.mechanism == "injector" and hosts:
-            link = self.topology.link_of(hosts[0].name)  # as all its others
-            params |= {"faults_in": link.up.fault_rates(), "faults_out": link.down.fault_rates()}
+        # Or the same packet would meet the same fate everywhere.
+        params["seed"] = settings.seed + _SEED_STRIDE * self.topology.switches.index(switch)
+        if self.plan.mechanism == "injector":
+            if hosts := self.topology.hosts_of(switch.name):
+                link = self.topology.link_of(hosts[0].name)  # as all its others
+                params |= {"faults_in": link.up.fault_rates(), "faults_out": link.down.fault_rates()}
+            if switch.parent is not None:
+                trunk = self.topology.link_of(switch.name)
+                params |= {"faults_up_out": trunk.up.fault_rates(), "faults_up_in": trunk.down.fault_rates()}
         return params
 
     def interfaces(self, link: LinkSpec) -> tuple[tuple[int, str], tuple[int, str]]:

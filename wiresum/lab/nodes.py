@@ -154,6 +154,7 @@ class SoftwareSwitch(WiresumSwitch):
 
     Args:
         faults_in, faults_out: faults in what comes to it and in what it sends, at all its links down.
+        faults_up_in, faults_up_out: the same at its link up.
         offload: whether to use segmentation and receive offload.
         options: further options of `wiresum switch`.
     """
@@ -166,12 +167,15 @@ class SoftwareSwitch(WiresumSwitch):
         *,
         faults_in: FaultRates | None = None,
         faults_out: FaultRates | None = None,
+        faults_up_in: FaultRates | None = None,
+        faults_up_out: FaultRates | None = None,
         offload: bool = True,
         options: Sequence[str] = (),
         **params: Any,
     ) -> None:
         super().__init__(name, **params)
-        self.faults_in, self.faults_out, self.offload = faults_in, faults_out, offload
+        self.faults = {"in": faults_in, "out": faults_out, "up-in": faults_up_in, "up-out": faults_up_out}
+        self.offload = offload
         self.options = tuple(options)
 
     def start(self, controllers: Any) -> None:
@@ -187,9 +191,9 @@ class SoftwareSwitch(WiresumSwitch):
         run_in(self.pid, "ip", "link", "set", _BRIDGE, "up")
         words = ["switch", "--bind", self.address, "--seed", str(self.seed)]
         words += ["--port", str(DATA_PORT), "--control-port", str(CONTROL_PORT)]
-        for name, rates in (("--faults-in", self.faults_in), ("--faults-out", self.faults_out)):
+        for name, rates in self.faults.items():
             if rates is not None and rates.any:
-                words += [name, fault_text(rates)]
+                words += [f"--faults-{name}", fault_text(rates)]
         words += [] if self.slots is None else ["--slots", str(self.slots)]
         words += [] if self.parent is None else ["--parent", self.parent]
         words += [] if self.offload else ["--no-offload"]
