@@ -69,7 +69,7 @@ def joined(switch: str) -> "Iterator[queue.SimpleQueue[WiresumError]]":
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_goodbye_and_ends_well(target: FakeTarget, number: signal.Signals) -> None:
     with started(target) as (process, address), joined(address) as failures:
-        assert target.params("workers 2130706433 4711")[5] == 32  # slots, since it asked for none in particular
+        assert target.params("workers 2130706433 4711")[5] == 16  # slots, since it asked for none in particular
         process.send_signal(number)
         signalled = time.monotonic()
         failure = failures.get(timeout=LIMIT)

@@ -26,7 +26,10 @@ from switch.controller.replies import Replies
 from switch.controller.setup import prepare_target
 from switch.dataplane import Counter, JobSpec, StalledSlot
 
-DEFAULT_SLOTS: Final = 32  # BMv2's queues hold 64 packets
+# The pool of a job that leaves it to the switch. A few slots keep BMv2 busy. With more of them packets wait longer in its
+# queues, which hold 64, than the workers' timers do, and half of its work is for packets that were sent in vain.
+_DEFAULT_SLOTS: Final = 16
+_DEFAULT_SLOTS_LARGE: Final = 8  # from 256 values on
 _ARP_INTERVAL: Final = 0.3  # seconds between questions for a worker's MAC address
 _ARP_SECONDS: Final = 3.0
 _CLEAR_SECONDS: Final = 0.5  # for the target to clear a pool, and for each of its slots:
@@ -130,7 +133,7 @@ class P4Switch:
     @property
     def default_slots(self) -> int:
         """The pool of a job that leaves its size to the switch."""
-        return DEFAULT_SLOTS
+        return _DEFAULT_SLOTS if self._program.values < DEFAULT_VALUES else _DEFAULT_SLOTS_LARGE
 
     @property
     def failure(self) -> WiresumError | None:
