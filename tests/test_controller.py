@@ -70,8 +70,8 @@ def test_a_job_is_installed_and_removed(target: FakeTarget, switch: P4Switch) ->
     assert target.replicas(9) == [(3, 1), (4, 2), (4, 3)]
     for rank, address in enumerate(WORKERS):
         mac, port = target.hosts[address[0]]
-        assert target.params(worker(address)) == [rank + 1, 7, 1 << rank, 3, 0, 16, 9, port]
-        assert target.params(f"members {rank + 1}") == [mac, int(ipaddress.IPv4Address(address[0])), address[1]]
+        assert target.params(worker(address))[:8] == [rank + 1, 7, 1 << rank, 3, 0, 16, 9, port]
+        assert target.params(f"members {rank + 1}")[:3] == [mac, int(ipaddress.IPv4Address(address[0])), address[1]]
     assert set(target.asked) == {"10.0.0.1", "10.0.0.2"}
     switch.remove_job(7)
     assert state(target) == before

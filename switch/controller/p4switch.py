@@ -26,8 +26,8 @@ from switch.controller.replies import Replies
 from switch.controller.setup import prepare_target
 from switch.dataplane import Counter, JobSpec, StalledSlot
 
-# The pool of a job that leaves it to the switch. A few slots keep BMv2 busy. With more of them packets wait longer in its
-# queues, which hold 64, than the workers' timers do, and half of its work is for packets that were sent in vain.
+# The pool of a job that leaves it to the switch. A few slots keep BMv2 busy. With more of them packets wait longer in
+# its queues, which hold 64, than the workers' timers do, and half of its work is for packets that were sent in vain.
 _DEFAULT_SLOTS: Final = 16
 _DEFAULT_SLOTS_LARGE: Final = 8  # from 256 values on
 _ARP_INTERVAL: Final = 0.3  # seconds between questions for a worker's MAC address
