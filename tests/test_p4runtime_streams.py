@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from switch.model.core import ModelSwitch
+from switch.model.matching import Exact
 from switch.p4runtime.errors import Code
 from switch.p4runtime.messages import p4runtime_pb2 as pb
-from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Controller, Rig, arbitration, frame
+from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Controller, Rig, arbitration, frame, json_of
 
 
 @pytest.fixture
@@ -157,3 +159,30 @@ def test_other_stream_messages_are_answered_with_errors(rig: Rig) -> None:
     rig.service.receive(rig.primary, pb.StreamMessageRequest(digest_ack=pb.DigestListAck(digest_id=5)))
     (error,) = rig.primary.take("error")
     assert (error.canonical_code, error.digest_list_ack.digest_list_ack.digest_id) == (Code.INVALID_ARGUMENT, 5)
+
+
+def test_a_program_without_p4info_keeps_nothing_for_controllers() -> None:
+    rig = Rig(None)
+    rig.service.run_program(json_of())
+    core = rig.device.core
+    assert isinstance(core, ModelSwitch)
+    core.state.tables["MyIngress.exact_t"].insert([Exact(1), Exact(0x0A)], "MyIngress.learn", (1,))
+    assert ports(rig.ask(4, frame(0, key=1))) == [1]
+    assert core.take_digests() == []
+    rig.service.notifier.packet_in(frame())
+    rig.service.notifier.tick()
+    assert (rig.primary.messages, rig.service.notifier.dropped) == ([], 1)
+
+
+def test_packets_shorter_than_their_metadata_are_dropped(rig: Rig) -> None:
+    rig.service.notifier.packet_in(b"\x01")
+    rig.service.notifier.tick()
+    assert (rig.primary.messages, rig.service.notifier.dropped) == ([], 1)
+
+
+def test_packets_that_nobody_sends_on_do_not_pile_up(rig: Rig) -> None:
+    for _ in range(5000):
+        rig.service.notifier.packet_in(frame())
+    rig.service.notifier.tick()
+    assert len(rig.primary.take("packet")) + rig.service.notifier.dropped == 5000
+    assert rig.service.notifier.dropped > 0

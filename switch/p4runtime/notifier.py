@@ -1,19 +1,23 @@
 """What the switch tells controllers of its own accord: packets, digests and idle entries."""
 
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Protocol, TypeVar
 
+from switch.model.core import ModelSwitch
 from switch.model.interfaces import Core
 from switch.p4runtime.errors import P4RuntimeError
 from switch.p4runtime.messages import p4runtime_pb2
 from switch.p4runtime.pipeline import Pipeline
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _IDLE_SCAN_SECONDS: Final = 0.05
+_IDLE_SCAN_SHARE: Final = 20  # packets have so many times as much time as looks for idle entries
 _MAX_WAITING: Final = 4096  # packets and digests for controllers; more are dropped
 
 
@@ -60,13 +64,19 @@ class Notifier:
         self.pipeline: Pipeline | None = None
         self.dropped = 0
         self._device, self._primaries = device, primaries
+        self._switch: ModelSwitch | None = None
         self._next_digest: float | None = None
+        self._next_scan = 0.0  # for idle entries
         self._waiting: deque[Any] = deque()  # packets (bytes) and DigestList messages
         self._wake = threading.Event()
 
     def set_pipeline(self, pipeline: Pipeline) -> None:
         """Another program runs from now on; on the thread that moves packets."""
-        self.pipeline, self._next_digest = pipeline, None
+        self._switch, self.pipeline, self._next_digest = pipeline.switch, pipeline, None
+
+    def set_switch(self, switch: ModelSwitch) -> None:
+        """A program runs of which controllers know nothing yet: there is nothing to tell."""
+        self._switch = switch
 
     def packet_in(self, packet: bytes) -> None:
         """A packet left by the CPU port; called on the thread that moves packets."""
@@ -74,11 +84,9 @@ class Notifier:
 
     def after_burst(self) -> None:
         """Packets were processed; called on the thread that moves them. Takes their digests."""
-        pipeline = self.pipeline
-        if pipeline is None:
-            return
-        found = pipeline.switch.take_digests()
-        if not found:
+        pipeline, switch = self.pipeline, self._switch
+        found = switch.take_digests() if switch is not None else []
+        if not found or pipeline is None:
             return
         now = self._device.now
         for digest in found:
@@ -108,9 +116,12 @@ class Notifier:
         while self._waiting:
             item = self._waiting.popleft()
             if isinstance(item, bytes):
-                packet = pipeline.packets.encode_in(item) if pipeline is not None else None
+                if pipeline is None:
+                    self._drop("a packet for controllers came before the program's p4info")
+                    continue
+                packet = pipeline.packets.encode_in(item)
                 if packet is None:
-                    self.dropped += 1
+                    self._drop("a packet for controllers is shorter than the metadata in front of it")
                     continue
                 messages.append(p4runtime_pb2.StreamMessageResponse(packet=packet))
             else:
@@ -122,20 +133,24 @@ class Notifier:
         next_digest = self._next_digest
         left = 1.0 if next_digest is None else next_digest - self._device.now
         if pipeline is not None and pipeline.entities.tables.has_timeouts:
-            left = min(left, _IDLE_SCAN_SECONDS)
+            left = min(left, self._next_scan - self._device.now)
         return min(max(left, 0.001), 1.0)
 
     def _is_due(self, pipeline: Pipeline) -> bool:
-        next_digest = self._next_digest
-        return pipeline.entities.tables.has_timeouts or (next_digest is not None and self._device.now >= next_digest)
+        now, next_digest = self._device.now, self._next_digest
+        if pipeline.entities.tables.has_timeouts and now >= self._next_scan:
+            return True
+        return next_digest is not None and now >= next_digest
 
     def _timers(self, pipeline: Pipeline) -> list[Any]:
         """Digests that have waited, and idle entries; on the thread that moves packets."""
-        digests = pipeline.entities.digests
-        for message in digests.due(self._device.now):
+        digests, started = pipeline.entities.digests, self._device.now
+        for message in digests.due(started):
             self._add(message)
         self._next_digest = digests.next_due()
         expired = pipeline.entities.tables.expired()
+        took = self._device.now - started
+        self._next_scan = started + max(_IDLE_SCAN_SECONDS, took * _IDLE_SCAN_SHARE)
         if not expired:
             return []
         notification = p4runtime_pb2.IdleTimeoutNotification(table_entry=expired, timestamp=time.time_ns())
@@ -143,7 +158,12 @@ class Notifier:
 
     def _add(self, item: Any) -> None:
         if len(self._waiting) >= _MAX_WAITING:
-            self.dropped += 1
+            self._drop("there are more packets and digests for controllers than can be sent")
             return
         self._waiting.append(item)
         self._wake.set()
+
+    def _drop(self, why: str) -> None:
+        self.dropped += 1
+        if self.dropped == 1:
+            _log.warning("%s: dropped", why)

@@ -61,6 +61,7 @@ class P4RuntimeService:
         switch = self.options.switch(Program.load(json))
         self._json = json
         self._device.replace(switch)
+        self.notifier.set_switch(switch)
 
     def load(self, p4info: Any, json: bytes) -> None:
         """Commits a pipeline from the command line; it has no cookie.
