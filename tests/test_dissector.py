@@ -85,8 +85,8 @@ def test_every_field_is_decoded(capture: Path) -> None:
         *("contribution", "1", "0", "0", "3", "17", "0x0001", "0", "0", "1", "-5"),
         "9",
     ]
-    [values] = fields(capture, 4, "value")
-    assert [int(value) for value in values.split(",")] == (2 * VALUES).tolist()
+    listed = [line.split()[-1] for line in tshark(capture, "-Y", "frame.number == 4", "-V") if "Value:" in line]
+    assert [int(value) for value in listed] == (2 * VALUES).tolist()
     assert fields(capture, 4, "direction") == ["result"]
 
 
@@ -148,7 +148,14 @@ def test_preferences_name_another_port_and_the_pool(capture: Path) -> None:
     assert other == ["14"]
     exact = tshark(capture, "-o", "wiresum.slots:16", "-Y", "wiresum.pool_index.wrong && frame.number < 6")
     assert len(exact) == 5
-    assert not tshark(capture, "-o", "wiresum.values:false", "-Y", "wiresum.value")
+
+
+@needs_tshark
+def test_values_can_be_filtered_by_on_demand(capture: Path) -> None:
+    wanted = ("-Y", "wiresum.value == 60")
+    assert len(tshark(capture, "-o", "wiresum.values:true", *wanted)) == 2
+    assert tshark(capture, *wanted, "-T", "fields", "-e", "frame.number") == ["4", "5"]
+    assert tshark(capture, *wanted) == []
 
 
 def test_scapy_reads_the_same_capture(capture: Path) -> None:

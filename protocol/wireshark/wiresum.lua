@@ -11,7 +11,7 @@ local wiresum = Proto("wiresum", "Wiresum in-network aggregation")
 
 wiresum.prefs.port = Pref.uint("UDP port of the switch", 48864, "What comes to this port contributes, what leaves it is a result")
 wiresum.prefs.slots = Pref.uint("Slots of a pool", 0, "To check pool_index with; 0 accepts what fits a pool of any size")
-wiresum.prefs.values = Pref.bool("List values", true, "Without them large captures load faster, but cannot be filtered by value")
+wiresum.prefs.values = Pref.bool("Values in filters and columns", false, "Packet details show values in any case; with this set, large captures load slowly")
 
 local f = {
   direction = ProtoField.string("wiresum.direction", "Direction", base.ASCII, "Towards the switch or from it"),
@@ -168,9 +168,10 @@ local function dissect_packet(buffer, pinfo, tree, at, wanted, number)
     local count = math.floor((have - PREFIX_BYTES) / VALUE_BYTES)
     local list = item:add(f.values, buffer(at + PREFIX_BYTES, have - PREFIX_BYTES))
     list:set_text(string.format("Values: %d", count))
-    if wiresum.prefs.values then
+    -- Thousands of values in a frame take milliseconds, which no list of frames can wait for.
+    if list.visible or wiresum.prefs.values then
       for i = 0, count - 1 do
-        list:add(f.value, buffer(at + PREFIX_BYTES + VALUE_BYTES * i, VALUE_BYTES)):prepend_text("[" .. i .. "] ")
+        list:add(f.value, buffer(at + PREFIX_BYTES + VALUE_BYTES * i, VALUE_BYTES))
       end
     end
   end

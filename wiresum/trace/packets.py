@@ -156,7 +156,10 @@ def _packets(frames: Frames, found: Datagrams, file: int, path: Path) -> tuple[T
     captured = np.clip(found.captured[origin] - before, 0, length)
     hidden = (captured < PREFIX_BYTES) & (captured < length)
     if count := int(hidden.sum() + (pieces - counts).sum()):
-        notes.append(f"{path}: the capture holds nothing of {count:,} packets: capture more bytes of each frame")
+        notes.append(
+            f"{path}: the capture holds nothing of {count:,} packets, so that the rest cannot be trusted: capture more "
+            "bytes of each frame, or without segmentation offload"
+        )
     origin, number, before, length, captured = (
         column[~hidden] for column in (origin, number, before, length, captured)
     )
