@@ -46,7 +46,7 @@ class CommandResult:
 
 def run_command(
     lab: Lab,
-    command: Sequence[str],
+    command: Sequence[str] | Callable[[int], Sequence[str]],
     *,
     logs: Path,
     environment: Mapping[str, str] | None = None,
@@ -61,7 +61,7 @@ def run_command(
 
     Args:
         lab: the network.
-        command: its words, the same everywhere.
+        command: its words, the same everywhere, or a function of the rank.
         logs: folder for HOST.log.
         environment: variables added to this process's and the worker's own.
         on_line: called from threads with a host's name and each line it writes.
@@ -76,7 +76,7 @@ def run_command(
             started.append(
                 lab.host(host.name).launch(
                     host.name,
-                    command,
+                    command(rank) if callable(command) else command,
                     environment=_environment(lab, rank, environment or {}),
                     log=logs / f"{host.name}.log",
                     on_line=lambda line, name=host.name: on_line(name, line),

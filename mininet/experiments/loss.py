@@ -1,0 +1,59 @@
+"""Time of a reduction against the share of packets that every link loses each way: wiresum, and Gloo over TCP.
+
+sudo .venv/bin/python mininet/experiments/loss.py
+"""
+
+import argparse
+from typing import Any
+
+from wiresum.lab.experiment import Experiment, line_rate, measure
+from wiresum.lab.measure_worker import Task
+from wiresum.lab.topology import Direction, rack
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds this experiment's own."""
+    parser.add_argument("--losses", type=float, nargs="+", default=[0, 0.0001, 0.001, 0.01], help="shares lost")
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--rate", type=float, default=200, help="Mbit/s of the links")
+    parser.add_argument("--seconds", type=float, default=1.0, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+
+
+def main() -> None:
+    """Measures and draws."""
+    experiment = Experiment("loss", __doc__, options)
+    chosen = experiment.options
+    elements = int(line_rate(chosen.rate) * chosen.seconds)
+    with experiment.running():
+        for loss in chosen.losses:
+            with experiment.lab(topology=rack(chosen.workers, up=Direction(rate=chosen.rate, loss=loss))) as lab:
+                for backend in ("wiresum", "gloo"):
+                    task = Task(backend=backend, elements=elements, repeats=chosen.repeats, slots=chosen.slots)
+                    found = measure(lab, task, experiment.logs)
+                    experiment.add(
+                        loss=loss, backend=backend, elements=elements, **found.row(), faults_by=lab.plan.mechanism
+                    )
+        for row in experiment.rows:
+            (base,) = experiment.select(loss=chosen.losses[0], backend=row["backend"])
+            row["times_as_long"] = row["seconds"] / base["seconds"]
+        experiment.draw(lambda figure: plot(figure, experiment))
+
+
+def plot(figure: Any, experiment: Experiment) -> None:
+    """Bars side by side."""
+    axes = figure.subplots()
+    losses = experiment.options.losses
+    for shift, backend in ((-0.2, "wiresum"), (0.2, "gloo")):
+        rows = experiment.select(backend=backend)
+        bars = axes.bar([i + shift for i in range(len(rows))], [row["seconds"] for row in rows], 0.38, label=backend)
+        axes.bar_label(bars, [f"{row['times_as_long']:.2f}x" for row in rows], fontsize=8)
+    axes.set_xticks(range(len(losses)), [f"{loss:.2%}" for loss in losses])
+    chosen = experiment.options
+    title = f"{chosen.workers} workers, {chosen.rate:g} Mbit/s, {experiment.rows[0]['elements'] / 1e6:.1f} M elements"
+    axes.set(title=title, xlabel="packets lost each way", ylabel="seconds for a reduction")
+    axes.legend()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Aggregated elements per second against the number of workers, beside Gloo's ring and the links' limit.
+
+sudo .venv/bin/python mininet/experiments/workers.py
+"""
+
+import argparse
+from typing import Any
+
+from wiresum.lab.experiment import Experiment, line_rate, measure, ring_rate
+from wiresum.lab.measure_worker import Task
+from wiresum.lab.topology import Direction, rack
+
+BACKENDS = {"wiresum": "C0", "gloo": "C1"}
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    """Adds this experiment's own."""
+    parser.add_argument("--rates", type=float, nargs="+", default=[1000, 200], help="Mbit/s of the links")
+    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3, 4, 6, 8], help="at each rate")
+    parser.add_argument("--slow-workers", type=int, nargs="*", default=[16], help="more of them, at the lowest rate")
+    parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+
+
+def main() -> None:
+    """Measures and draws."""
+    experiment = Experiment("workers", __doc__, options)
+    chosen = experiment.options
+    with experiment.running():
+        for rate in chosen.rates:
+            more = chosen.slow_workers if rate == min(chosen.rates) else []
+            for workers in sorted({*chosen.workers, *more}):
+                limit = line_rate(rate)
+                elements = int(limit * chosen.seconds)
+                with experiment.lab(topology=rack(workers, up=Direction(rate=rate))) as lab:
+                    for backend in BACKENDS:
+                        task = Task(backend=backend, elements=elements, repeats=chosen.repeats, slots=chosen.slots)
+                        found = measure(lab, task, experiment.logs)
+                        experiment.add(
+                            rate_mbit=rate,
+                            workers=workers,
+                            backend=backend,
+                            elements=elements,
+                            **found.row(),
+                            limit=limit,
+                            of_limit=found.rate / limit,
+                            ring_limit=ring_rate(rate, workers),
+                        )
+        experiment.draw(lambda figure: plot(figure, experiment), width=4.5 * len(chosen.rates))
+
+
+def plot(figure: Any, experiment: Experiment) -> None:
+    """One picture for each rate."""
+    rates = list(dict.fromkeys(row["rate_mbit"] for row in experiment.rows))
+    for axes, rate in zip(figure.subplots(1, len(rates), squeeze=False)[0], rates, strict=True):
+        for backend, color in BACKENDS.items():
+            rows = experiment.select(rate_mbit=rate, backend=backend)
+            workers = [row["workers"] for row in rows]
+            axes.plot(workers, [row["elements_per_s"] / 1e6 for row in rows], "o-", color=color, label=backend)
+        axes.plot(workers, [row["limit"] / 1e6 for row in rows], "k--", label="links, less headers")
+        axes.plot(workers, [row["ring_limit"] / 1e6 for row in rows], "k:", label="links, for a ring")
+        axes.set(title=f"links of {rate:g} Mbit/s", xlabel="workers", ylabel="million elements/s", ylim=(0, None))
+        axes.grid(alpha=0.3)
+        axes.legend()
+
+
+if __name__ == "__main__":
+    main()
