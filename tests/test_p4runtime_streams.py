@@ -8,7 +8,7 @@ from switch.model.core import ModelSwitch
 from switch.model.matching import Exact
 from switch.p4runtime.errors import Code
 from switch.p4runtime.messages import p4runtime_pb2 as pb
-from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Controller, Rig, arbitration, frame, json_of
+from tests.p4runtime_rig import DELETE, INSERT, MODIFY, Controller, Rig, arbitration, frame, json_of, ports
 
 
 @pytest.fixture
