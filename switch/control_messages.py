@@ -61,9 +61,15 @@ def _host(host: str, peer: str) -> str:
     return rest.rpartition(":")[0]
 
 
-def upward(wish: JoinWish, *, via: Address, budget: SlotBudget) -> pb.JoinRequest:
-    """The request with which a leaf switch joins its parent for one of its ranks."""
-    room = budget.room(wish.values)
+def upward(wish: JoinWish, *, via: Address, most_slots: int, room: int) -> pb.JoinRequest:
+    """The request with which a leaf switch joins its parent for one of its ranks.
+
+    Args:
+        wish: the rank's.
+        via: where the leaf sends from.
+        most_slots: the largest pool that suits the leaf, where the parent chooses.
+        room: the largest that it has room for.
+    """
     return pb.JoinRequest(
         protocol_version=PROTOCOL_VERSION,
         job=wish.job,
@@ -74,7 +80,7 @@ def upward(wish: JoinWish, *, via: Address, budget: SlotBudget) -> pb.JoinReques
         values=wish.values,
         slots=wish.slots,
         timeout=wish.timeout,
-        most_slots=budget.default(wish.values, wish.most_slots),
+        most_slots=min(most_slots, wish.most_slots or most_slots),
         via_host=via[0],
         via_port=via[1],
         room=min(room, wish.room or room),

@@ -153,10 +153,10 @@ class JobTable(EndingJobs):
         """The rank's watch is open.
 
         Returns:
-            whether its job runs as far as it is concerned; otherwise it will be told of `Begin`.
+            whether its job runs as far as it is concerned; otherwise it is told, of `Begin` or of the job's end.
         """
         if membership not in self._members:
-            return True
+            return False
         job, member = self._members[membership]
         member.deadline, member.watching = None, True
         if job.state is State.INSTALLING:

@@ -120,7 +120,7 @@ class Parent:
         if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
             await context.abort(grpc.StatusCode.UNAVAILABLE, str(self.lost(error)))
         details = error.details() or ""
-        if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
+        if error.code() is grpc.StatusCode.FAILED_PRECONDITION and "switch at" not in details:
             details = f"the parent switch at {self.name}: {details}"
         await context.abort(error.code(), details)
         raise AssertionError("abort raises")

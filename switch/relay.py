@@ -70,9 +70,7 @@ class RelayService(RelayJobs, ControlServicer):
         self._children.release()
         for job in list(self._jobs):
             for member in job.active:
-                self._give_up(
-                    member, f"was cut off: the leaf switch at {self._name}, which it is below, is shutting down"
-                )
+                self._give_up(member, f"is cut off: the leaf switch at {self._name} is shutting down")
             self._fail(job, SwitchLostError(SHUTTING_DOWN), pb.Event(goodbye=pb.Goodbye()))
 
     async def close(self) -> None:
@@ -115,7 +113,7 @@ class RelayService(RelayJobs, ControlServicer):
         member = job.enter(wish)
         try:
             via, _ = await asyncio.shield(job.opened)
-            reply = await self._parent.stub.Join(upward(wish, via=via, budget=self._budget))
+            reply = await self._parent.stub.Join(upward(wish, via=via, most_slots=job.promised, room=job.room))
             if not job.expected:
                 self._spawn(self._begin(job))
             job.answered(member, reply)

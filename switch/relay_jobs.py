@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from protocol import control_pb2 as pb
-from protocol.constants import MAX_JOBS, MAX_WORLD
+from protocol.constants import MAX_JOBS, MAX_SLOTS, MAX_WORLD
 from protocol.control import SHUTTING_DOWN
 from protocol.control_grpc import grpc
 from protocol.errors import (
@@ -58,10 +58,22 @@ class RelayJobs:
         if present:
             check_against(wish, present, running=False)
         check_sources(wish, present, [member.wish for job in self._jobs for member in job.active])
-        self._budget.check(wish.job, least_slots((*present, wish)), wish.values)
-        if job is None:
-            job = self._pending[wish.job] = RelayJob.of(wish, self._spawn(self._open(wish)))
-            self._jobs.append(job)
+        if job is not None:
+            self._budget.give_back(job.key)
+        try:
+            self._budget.check(wish.job, least_slots((*present, wish)), wish.values)
+            if job is None:
+                job = self._new_job(wish)
+        finally:
+            if job is not None:
+                self._budget.take(job.key, job.name, job.promised, job.values)
+        return job
+
+    def _new_job(self, wish: JoinWish) -> RelayJob:
+        promised = min(wish.slots or self._budget.default(wish.values, wish.most_slots), wish.room or MAX_SLOTS)
+        job = RelayJob.of(wish, self._spawn(self._open(wish)), promised=promised, room=self._budget.room(wish.values))
+        self._pending[wish.job] = job
+        self._jobs.append(job)
         return job
 
     async def _open(self, wish: JoinWish) -> tuple[Address, Address]:
@@ -105,10 +117,13 @@ class RelayJobs:
     async def _install(self, job: RelayJob) -> None:
         """Takes number and slots, and tells the data plane."""
         via, parent = job.opened.result()
-        self._budget.check(job.name, job.slots, job.values)
-        number = self._free_number(job.name)
-        job.number = number
-        self._budget.take(number, job.name, job.slots, job.values)
+        self._budget.give_back(job.key)
+        try:
+            self._budget.check(job.name, job.slots, job.values)
+            job.promised = job.slots
+        finally:
+            self._budget.take(job.key, job.name, job.promised, job.values)
+        number = job.number = self._free_number(job.name)
         below = job.below
         spec = JobSpec(
             number=number,
@@ -177,6 +192,7 @@ class RelayJobs:
             if is_last(event):
                 member.over = True
                 member.ready.set_exception(error_of(event, self._parent.name))
+                member.ready.exception()  # one of them is enough
             return
         if member.over:
             return
@@ -246,6 +262,7 @@ class RelayJobs:
         self.status = [one.status() for one in self._jobs]
         if job in self._jobs and not job.active:
             self._jobs.remove(job)
+            self._budget.give_back(job.key)
             if self._pending.get(job.name) is job:
                 del self._pending[job.name]
             self.status = [one.status() for one in self._jobs]
@@ -260,7 +277,6 @@ class RelayJobs:
             if job.number is None:
                 await self._ask(partial(self._plane.close_uplink, via))
             else:
-                self._budget.give_back(job.number)
                 await self._ask(partial(self._plane.remove_job, job.number))
                 await self._ask(partial(self._plane.close_uplink, via))  # if it never got the job
         except WiresumError as error:

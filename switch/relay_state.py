@@ -3,6 +3,7 @@
 import asyncio
 import secrets
 from dataclasses import dataclass, field
+from itertools import count
 
 from protocol import control_pb2 as pb
 from protocol.control import format_address
@@ -58,6 +59,9 @@ class RelayJob:
     """A job as far as it is below a leaf switch.
 
     Attributes:
+        key: a number of its own at this switch.
+        promised: the pool that is kept free for it.
+        room: the largest that there was room for when it came.
         opened: the uplink's own address and the parent's.
         members: by rank; also those that are over.
         expected: the ranks below this switch, once the parent has answered for one of them; else empty.
@@ -70,6 +74,9 @@ class RelayJob:
     name: str
     world_size: int
     values: int
+    key: int = field(default_factory=count().__next__)
+    promised: int
+    room: int
     opened: "asyncio.Future[tuple[Address, Address]]"
     complete: "asyncio.Future[None]"
     leaves_ready: "asyncio.Future[None]"
@@ -81,13 +88,17 @@ class RelayJob:
     state: str = "waiting"
 
     @classmethod
-    def of(cls, wish: JoinWish, opened: "asyncio.Future[tuple[Address, Address]]") -> "RelayJob":
+    def of(
+        cls, wish: JoinWish, opened: "asyncio.Future[tuple[Address, Address]]", *, promised: int, room: int
+    ) -> "RelayJob":
         """The job that a first rank wishes for."""
         loop = asyncio.get_running_loop()
         return cls(
             name=wish.job,
             world_size=wish.world_size,
             values=wish.values,
+            promised=promised,
+            room=room,
             opened=opened,
             complete=loop.create_future(),
             leaves_ready=loop.create_future(),
