@@ -130,6 +130,9 @@ def test_types_that_cannot_be_carried_are_refused_when_they_are_used() -> None:
     assert codec.widths is None
     with pytest.raises(P4RuntimeError, match="digest d: values of type header are not supported"):
         codec.encode((1,))
+    with pytest.raises(P4RuntimeError) as caught:
+        codec.check_supported()
+    assert caught.value.code is Code.UNIMPLEMENTED
 
 
 @pytest.mark.parametrize("recursive", [True, False])

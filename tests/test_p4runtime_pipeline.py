@@ -1,13 +1,18 @@
 import json
+import shutil
+import subprocess
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf import text_format
 
 from switch.p4runtime.errors import Code, P4RuntimeError
 from switch.p4runtime.messages import p4info_pb2
 from switch.p4runtime.messages import p4runtime_pb2 as pb
 from tests.p4runtime_rig import (
+    COMPILED,
     DEVICE,
     INSERT,
     Controller,
@@ -59,6 +64,11 @@ def test_a_committed_pipeline_is_given_back_as_it_came(empty: Rig) -> None:
     )
     empty.set_pipeline(config_of())
     assert not empty.get_pipeline().config.HasField("cookie")
+
+
+def test_a_response_type_that_is_not_known(rig: Rig) -> None:
+    request = pb.GetForwardingPipelineConfigRequest(device_id=DEVICE, response_type=9)
+    assert code_of(lambda: rig.service.get_pipeline(request)) is Code.INVALID_ARGUMENT
 
 
 def test_verify_changes_nothing(rig: Rig) -> None:
@@ -240,3 +250,13 @@ def test_election_ids_have_128_bits(rig: Rig) -> None:
 
 def test_capabilities(rig: Rig) -> None:
     assert rig.service.capabilities(pb.CapabilitiesRequest()).p4runtime_api_version == "1.4.1"
+
+
+@pytest.mark.skipif(shutil.which("p4c-bm2-ss") is None, reason="p4c-bm2-ss is not on PATH")
+def test_what_is_committed_is_the_program_compiled(tmp_path: Path) -> None:
+    compiled, p4info = tmp_path / "x.json", tmp_path / "x.p4info.txtpb"
+    command = ("p4c-bm2-ss", "--arch", "v1model", "--p4runtime-files", str(p4info), "-o", str(compiled), "p4rt_all.p4")
+    subprocess.run(command, cwd=COMPILED, check=True, capture_output=True, timeout=100)
+    assert text_format.Parse(p4info.read_text(), p4info_pb2.P4Info()) == p4info_of()
+    fresh, committed = json.loads(compiled.read_bytes()), json.loads(json_of())
+    assert {**fresh, "program": ""} == {**committed, "program": ""}

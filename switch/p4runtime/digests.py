@@ -67,6 +67,7 @@ class Digests:
         if type_ == DELETE:
             del self._streams[info.number]
         else:
+            info.codec.check_supported()
             config = _decode(message, where)
             if stream is None:
                 self._streams[info.number] = _Stream(info, config)

@@ -27,8 +27,18 @@ class DataCodec:
     def __init__(self, spec: Any, type_info: Any, where: str) -> None:
         self._type_info, self._where = type_info, where
         self._widths: list[int] = []
+        self._refusal: str | None = None
         self._encode, self._decode = self._codec(spec, ())
         self.widths: tuple[int, ...] | None = tuple(self._widths) if all(self._widths) else None
+
+    def check_supported(self) -> None:
+        """Refuses a type with a part that cannot be carried.
+
+        Raises:
+            P4RuntimeError: UNIMPLEMENTED.
+        """
+        if self._refusal is not None:
+            raise unimplemented(self._refusal)
 
     def encode(self, values: Sequence[int]) -> Any:
         """A P4Data message of values.
@@ -151,9 +161,10 @@ class DataCodec:
     def _refused(self, why: str) -> tuple[_Encode, _Decode]:
         """For types that may stand in p4info, but whose values nobody can be given."""
         self._widths.append(0)
+        refusal = self._refusal = f"{self._where}: {why}"
 
         def refuse(*_: Any) -> None:
-            raise unimplemented(f"{self._where}: {why}")
+            raise unimplemented(refusal)
 
         return refuse, refuse
 

@@ -153,7 +153,10 @@ class P4RuntimeSwitch:
         self.service.notifier.packet_in(packet)
 
     def _after_burst(self) -> None:
-        self.service.notifier.after_burst()
+        try:
+            self.service.notifier.after_burst()
+        except Exception:  # it would end the thread that moves packets
+            _log.exception("digests were lost")
 
     def _notify(self) -> None:
         wait = 0.0

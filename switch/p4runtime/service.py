@@ -131,6 +131,8 @@ class P4RuntimeService:
             return response
         types = p4runtime_pb2.GetForwardingPipelineConfigRequest
         config, wanted = pipeline.config, request.response_type
+        if wanted not in types.ResponseType.values():
+            raise invalid(f"response type {wanted} is not known")
         response.config.SetInParent()
         if wanted in (types.ALL, types.P4INFO_AND_COOKIE):
             response.config.p4info.CopyFrom(config.p4info)
