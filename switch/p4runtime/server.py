@@ -176,6 +176,7 @@ class _Stream:
 
     def __init__(self) -> None:
         self.queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.aborted: P4RuntimeError | None = None
         self._dropped = 0
 
     def send(self, message: Any, *, droppable: bool = False) -> None:
@@ -189,6 +190,11 @@ class _Stream:
     def end(self, error: P4RuntimeError | None = None) -> None:
         self.queue.put(error)
 
+    def abort(self, error: P4RuntimeError) -> None:
+        """Ends it without what waits."""
+        self.aborted = error
+        self.queue.put(error)
+
 
 class _Servicer(P4RuntimeServicer):  # type: ignore[misc]
     def __init__(self, service: P4RuntimeService) -> None:
@@ -200,7 +206,7 @@ class _Servicer(P4RuntimeServicer):  # type: ignore[misc]
         with self._lock:
             streams = list(self._streams)
         for stream in streams:
-            stream.end(P4RuntimeError(Code.UNAVAILABLE, "the switch is shutting down"))
+            stream.abort(P4RuntimeError(Code.UNAVAILABLE, "the switch is shutting down"))
 
     def Capabilities(self, request: Any, context: Any) -> Any:  # noqa: N802
         return _answer(self._service.capabilities, request, context)
@@ -233,8 +239,9 @@ class _Servicer(P4RuntimeServicer):  # type: ignore[misc]
         receiver.start()
         try:
             while (message := stream.queue.get()) is not None:
-                if isinstance(message, P4RuntimeError):
-                    _abort(context, message)
+                error = stream.aborted or message
+                if isinstance(error, P4RuntimeError):
+                    _abort(context, error)
                 yield message
         finally:
             with self._lock:
