@@ -17,9 +17,18 @@ _COMMANDS: Final = {
     "p4switch": "wiresum.p4switch_command",
     "controller": "wiresum.controller_command",
     "p4resources": "wiresum.p4resources_command",
+    "mininet": "wiresum.mininet_command",
+    "trace": "wiresum.trace_command",
 }
 # What a missing package belongs to, so that the switch alone runs without these.
-_EXTRAS: Final = {"torch": "torch", "sklearn": "demo", "matplotlib": "demo", "scapy": "scapy", "p4": "p4"}
+_EXTRAS: Final = {
+    "torch": "torch",
+    "sklearn": "demo",
+    "matplotlib": "demo",
+    "scapy": "scapy",
+    "p4": "p4",
+    "mininet": "mininet",
+}
 
 EXIT_FAILURE: Final = 1
 EXIT_USAGE: Final = 2
