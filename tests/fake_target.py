@@ -33,6 +33,7 @@ class FakeTarget(P4RuntimeServicer):  # type: ignore[misc]
         refuse: given an update, a status code's name to refuse it, or None.
         clears: (base, slots) of all that were asked for.
         lose_clears: so many of them are not answered.
+        verdict: status code that a controller is greeted with.
     """
 
     def __init__(self) -> None:
@@ -44,6 +45,7 @@ class FakeTarget(P4RuntimeServicer):  # type: ignore[misc]
         self.refuse: Callable[[Any], str | None] = lambda _: None
         self.clears: list[tuple[int, int]] = []
         self.lose_clears = 0
+        self.verdict = 0
         self.asked: list[str] = []
         self.pipeline: Any = None
         self.acknowledged = threading.Event()
@@ -77,6 +79,7 @@ class FakeTarget(P4RuntimeServicer):  # type: ignore[misc]
         first = next(requests).arbitration
         answer = pb.StreamMessageResponse()
         answer.arbitration.CopyFrom(first)
+        answer.arbitration.status.code = self.verdict
         outbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.outbox = outbox
         outbox.put(answer)

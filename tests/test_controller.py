@@ -108,7 +108,7 @@ def test_a_newer_job_takes_the_address_of_a_rank_that_left(target: FakeTarget, s
 def test_a_worker_that_nobody_finds_is_named(
     target: FakeTarget, switch: P4Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switch.controller.p4switch._ARP_SECONDS", 0.5)
+    monkeypatch.setattr("switch.controller.requests._ARP_SECONDS", 0.5)
     del target.hosts["10.0.0.2"]
     before = state(target)
     with pytest.raises(ControllerError, match=r"rank 1 at 10\.0\.0\.2:4002, rank 2 at 10\.0\.0\.2:4003 do not answer"):
@@ -121,7 +121,7 @@ def test_a_worker_that_nobody_finds_is_named(
 def test_a_clear_that_is_lost_is_repeated(
     target: FakeTarget, switch: P4Switch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("switch.controller.p4switch._CLEAR_SECONDS", 0.1)
+    monkeypatch.setattr("switch.controller.requests._CLEAR_SECONDS", 0.1)
     target.lose_clears = 2
     switch.add_job(spec())
     assert target.clears == [(0, 16)] * 3
@@ -265,6 +265,12 @@ def test_another_controller_takes_over(target: FakeTarget) -> None:
         target.outbox.put(news)
         assert lost.wait(10)
         assert "another controller, with election id 9, is its primary" in str(switch.failure)
+
+
+def test_a_target_remembers_a_primary_that_has_gone(target: FakeTarget) -> None:
+    target.verdict = 5
+    with pytest.raises(TargetUnreachableError, match="it has had a primary with election id 1, and takes none with a"):
+        connect(target)
 
 
 def test_a_job_that_waits_for_arp_ends_with_the_target(target: FakeTarget, switch: P4Switch) -> None:

@@ -195,9 +195,7 @@ class P4RuntimeClient:
                     self._on_message(message)
             self._fail("it ended the connection")
         except grpc.RpcError as error:
-            hint = ""
-            if error.code() is grpc.StatusCode.INVALID_ARGUMENT and not self._primary.done():
-                hint = f" (may be that another controller has election id {self._election_id.low} already)"
+            hint = "" if self._primary.done() else f"; this controller asked with election id {self._election_id.low}"
             self._fail(f"{error.code().name}: {error.details() or 'it says no more'}{hint}")
         except Exception as error:  # a fault of ours or of the target's; without the stream nothing goes on
             _log.exception("the stream of the target at %s was given up", self.target)
@@ -212,7 +210,10 @@ class P4RuntimeClient:
                 self._primary.set_result(None)
             return
         other = arbitration.election_id.high << 64 | arbitration.election_id.low
-        self._fail(f"another controller, with election id {other}, is its primary")
+        if arbitration.status.code == grpc.StatusCode.NOT_FOUND.value[0]:
+            self._fail(f"it has had a primary with election id {other}, and takes none with a lower one")
+        else:
+            self._fail(f"another controller, with election id {other}, is its primary")
         self._stream.cancel()
 
     def _fail(self, reason: str) -> None:

@@ -1,6 +1,5 @@
 """The data plane on a P4Runtime target: BMv2, or any other that runs the wiresum P4 program."""
 
-import itertools
 import logging
 import queue
 import threading
@@ -11,18 +10,16 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 from protocol.constants import DATA_PORT, DEFAULT_VALUES
-from protocol.control import format_address
 from protocol.errors import WiresumError
 from protocol.packets import Address
 from switch.controller.client import P4RuntimeClient
 from switch.controller.diagnosis import open_slots, open_slots_by_count
-from switch.controller.errors import ControllerError, TargetLostError, UnsupportedByTargetError
+from switch.controller.errors import TargetLostError, UnsupportedByTargetError
 from switch.controller.forwarding import Forwarding
-from switch.controller.frames import arp_request, read_arp_reply
-from switch.controller.installed import InstalledJob, Neighbour, Owners
+from switch.controller.installed import InstalledJob, Owners
 from switch.controller.pools import Numbers, PoolSpace
-from switch.controller.program import DROPS, EVENTS, Command, Reason, WiresumProgram, read_counters
-from switch.controller.replies import Replies
+from switch.controller.program import DROPS, EVENTS, WiresumProgram, read_counters
+from switch.controller.requests import Requests
 from switch.controller.setup import prepare_target
 from switch.dataplane import Counter, JobSpec, StalledSlot
 
@@ -30,11 +27,6 @@ from switch.dataplane import Counter, JobSpec, StalledSlot
 # its queues, which hold 64, than the workers' timers do, and half of its work is for packets that were sent in vain.
 _DEFAULT_SLOTS: Final = 16
 _DEFAULT_SLOTS_LARGE: Final = 8  # from 256 values on
-_ARP_INTERVAL: Final = 0.3  # seconds between questions for a worker's MAC address
-_ARP_SECONDS: Final = 3.0
-_CLEAR_SECONDS: Final = 0.5  # for the target to clear a pool, and for each of its slots:
-_CLEAR_SLOT_SECONDS: Final = 0.002
-_CLEAR_ATTEMPTS: Final = 3
 _POLL_SECONDS: Final = 1.0  # between readings of the counters that tell who was heard
 _POLL_FAILURES: Final = 2  # in a row, after which the target is given up
 _STALL_SECONDS: Final = 0.05  # for which an answer about stalled slots is good
@@ -95,8 +87,7 @@ class P4Switch:
         self._reading = threading.Lock()  # the worker table is read, or changed together with its owners
         self._reads_registers = True  # until the target says otherwise
         self._stalled: dict[int, tuple[float, list[StalledSlot]]] = {}
-        self._tags = itertools.cycle(range(1, 1 << 16))
-        self._replies = Replies()
+        self._requests = Requests(program, address=address, mac=mac, send=lambda *packet: self._client.send(*packet))
         self._digests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._client = P4RuntimeClient(
             target,
@@ -153,12 +144,12 @@ class P4Switch:
         with self._changing, ExitStack() as undo:
             if spec.number in self._jobs:
                 raise ValueError(f"job number {spec.number} is taken by job {self._jobs[spec.number].spec.name!r}")
-            neighbours = self._find_workers(spec)
+            neighbours = self._requests.find_workers(spec)
             base = self._pools.take(spec.slots)
             undo.callback(self._pools.give_back, base)
             members = self._members.take(len(spec.workers))
             undo.callback(self._members.give_back, members)
-            self._clear(base, spec.slots)
+            self._requests.clear(base, spec.slots)
             job = InstalledJob(
                 spec=spec,
                 base=base,
@@ -186,44 +177,6 @@ class P4Switch:
                 self._ended[counter.name] += counter.value
             self._pools.give_back(job.base)
             self._members.give_back(job.members)
-
-    def _find_workers(self, spec: JobSpec) -> tuple[Neighbour, ...]:
-        def ask(key: tuple[str, str]) -> None:
-            frame = arp_request(mac=self._mac, address=self._address[0], asked=key[1])
-            self._client.send(frame, {"command": Command.FLOOD})
-
-        hosts = dict.fromkeys(host for host, _ in spec.workers)
-        found = self._replies.ask([("arp", host) for host in hosts], ask, every=_ARP_INTERVAL, within=_ARP_SECONDS)
-        silent = [
-            f"rank {rank} at {format_address(worker)}"
-            for rank, worker in enumerate(spec.workers)
-            if ("arp", worker[0]) not in found
-        ]
-        if silent:
-            verb = "does" if len(silent) == 1 else "do"
-            raise ControllerError(
-                f"{', '.join(silent)} {verb} not answer ARP from {self._address[0]} on any port of the switch "
-                f"within {_ARP_SECONDS:g} s"
-            )
-        return tuple(found["arp", host] for host, _ in spec.workers)
-
-    def _clear(self, base: int, slots: int) -> None:
-        """Makes a pool as a new job must find it.
-
-        Only the answer to the last request counts: one that is late might still be at work behind the job's back.
-        """
-        patience = _CLEAR_SECONDS + slots * _CLEAR_SLOT_SECONDS
-
-        def ask(key: tuple[str, int]) -> None:
-            self._client.send(b"", {"command": Command.CLEAR, "argument": key[1], "base": base, "slots": slots})
-
-        for _ in range(_CLEAR_ATTEMPTS):
-            if self._replies.ask([("cleared", next(self._tags))], ask, every=patience, within=patience):
-                return
-        raise ControllerError(
-            f"the target at {self._client.target} has not cleared slots {base} to {base + slots - 1} "
-            f"in {_CLEAR_ATTEMPTS} attempts of {patience:.1f} s"
-        )
 
     def _claim(self, job: InstalledJob) -> None:
         """Makes the addresses of a job its own, also those that an older one has."""
@@ -324,20 +277,12 @@ class P4Switch:
         if kind == "digest":
             self._digests.put(message.digest)
         elif kind == "packet":
-            self._take_packet(message.packet)
+            self._requests.take(message.packet)
         elif kind == "error":
             _log.warning("the target complains: %s", message.error.message or message.error)
 
-    def _take_packet(self, packet: Any) -> None:
-        header = self._program.info.read_packet_in(packet)
-        if header.get("reason") == Reason.CLEARED:
-            self._replies.post(("cleared", header["argument"]), True)
-        elif header.get("reason") == Reason.ARP_REPLY and (reply := read_arp_reply(packet.payload)) is not None:
-            host, mac = reply
-            self._replies.post(("arp", host), Neighbour(mac, header["ingress_port"]))
-
     def _lost(self, failure: WiresumError) -> None:
-        self._replies.fail(failure)
+        self._requests.fail(failure)
         self._on_failure(failure)
 
     def _keep_house(self) -> None:
