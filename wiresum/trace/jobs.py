@@ -2,7 +2,7 @@
 
 import ipaddress
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -47,17 +47,11 @@ class Job:
     chunk: Integers
     bad: Table
     first_tsi: int
-    notes: list[str] = field(default_factory=list)
 
     @property
     def names(self) -> list[str]:
         """The ranks as `address:port`."""
         return [endpoint(address) for address in self.ranks.tolist()]
-
-    @property
-    def slot(self) -> Integers:
-        """The slot of each packet."""
-        return (self.packets["pool_index"] & SLOT_MASK).astype(np.int64)
 
     def tsi(self, chunk: int) -> int:
         """The chunk number as packets carry it."""
@@ -69,8 +63,8 @@ def endpoint(address: int) -> str:
     return f"{ipaddress.IPv4Address(address >> 16)}:{address & 0xFFFF}"
 
 
-def find_jobs(trace: Trace, *, port: int, number: int | None = None) -> list[Job]:
-    """The jobs of a trace by switch and number, in the order of their beginnings; `number` chooses by number."""
+def find_jobs(trace: Trace, *, port: int) -> list[Job]:
+    """The jobs of a trace by switch and number, in the order of their beginnings."""
     packets = trace.packets
     is_result = _is_result(packets, port)
     worker = np.where(is_result, packets["destination"], packets["source"])
@@ -81,8 +75,6 @@ def find_jobs(trace: Trace, *, port: int, number: int | None = None) -> list[Job
     key = np.where(known, switch << 8 | number_of, -1)
     jobs: list[Job] = []
     for each in np.unique(key[known]).tolist():
-        if number is not None and each & 255 != number:
-            continue
         rows = np.flatnonzero(key == each)
         jobs += [
             _job(each >> 8, each & 255, packets[part], is_result[part], worker[part])
