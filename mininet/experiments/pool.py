@@ -18,8 +18,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     sizes = [2**i for i in range(11)]
     parser.add_argument("--slots", type=int, nargs="+", default=sizes, help="pool sizes, powers of two")
     parser.add_argument("--values", type=int, nargs="+", default=[32, 64, 128, 256], help="values per packet")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=200, help="Mbit/s of the links")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of the links")
+    parser.add_argument("--delay", type=float, default=0, help="ms each way; ours is good for slow links only")
     parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
 
 
@@ -28,7 +29,8 @@ def main() -> None:
     experiment = Experiment("pool", __doc__, options)
     chosen = experiment.options
     elements = int(line_rate(chosen.rate) * chosen.seconds)
-    with experiment.running(), experiment.lab(topology=rack(chosen.workers, up=Direction(rate=chosen.rate))) as lab:
+    way = Direction(rate=chosen.rate, delay=chosen.delay / 1e3)
+    with experiment.running(), experiment.lab(topology=rack(chosen.workers, up=way)) as lab:
         for slots in chosen.slots:
             # A small pool takes long: fewer elements tell as much.
             some = max(VALUES * 64, int(elements * min(1.0, slots / 32)))

@@ -45,7 +45,8 @@ def main() -> None:
                 reports = run_tasks(lab, tasks_of, experiment.logs)
                 for job in running:
                     found = measurement([reports[rank] for rank in groups[job]], elements)
-                    label = f"{job} of {' and '.join(running)}"
+                    others = [other for other in running if other != job]
+                    label = f"{job} with {others[0]}" if others else f"{job} alone"
                     experiment.add(part="jobs", jobs=label, elements=elements, **found.row())
         for share in chosen.slow_links:
             slow = Direction(rate=chosen.rate * share)
