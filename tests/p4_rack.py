@@ -57,11 +57,13 @@ class P4Rack:
 
     Attributes:
         switch: address of the control service, as workers see it.
+        root: address of the root's control service, if the switch is a leaf.
         target: "host:port" of the P4Runtime server, as the namespace `management` sees it.
         hosts: namespace of each worker.
         target_process, controller: what runs.
     """
 
+    root = f"{_CONTROLLER}:50098"
     target_process: "TargetProcess"
     controller: "ControllerProcess"
 
@@ -214,8 +216,21 @@ def _link(one: str, name: str, other: str, other_name: str) -> None:
         ip("-n", namespace, "link", "set", interface, "up")
 
 
+class RootProcess(Child):
+    """`wiresum switch` that is ready, as the root of a tree."""
+
+    def __init__(self, args: Sequence[str], prefix: Sequence[str]) -> None:
+        lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        super().__init__("wiresum", ["switch", *args], name="the root", on_line=lines.put, prefix=prefix)
+        line = lines.get(timeout=_READY_SECONDS)
+        assert line is not None, self.failure("ended before it was ready")
+        assert line.startswith("wiresum switch ready: "), line
+
+
 @contextmanager
-def p4_rack(kind: str, *, workers: int = 2, values: int = 64, controller: Sequence[str] = ()) -> Iterator[P4Rack]:
+def p4_rack(
+    kind: str, *, workers: int = 2, values: int = 64, controller: Sequence[str] = (), root: Sequence[str] | None = None
+) -> Iterator[P4Rack]:
     """Sets up a rack, and leaves nothing of it behind.
 
     Args:
@@ -223,14 +238,20 @@ def p4_rack(kind: str, *, workers: int = 2, values: int = 64, controller: Sequen
         workers: how many hosts.
         values: per packet.
         controller: further options of `wiresum controller`.
+        root: options of a software switch beside the controller, which then is the parent of the P4 switch.
     """
     assert threading.current_thread() is threading.main_thread(), "processes end with the thread that starts them"
     number = next(_racks)
     options = [*controller] if "--json" in controller else ["--values", str(values), *controller]
+    if root is not None:
+        options += ["--parent", P4Rack.root]
     rack = P4Rack(kind, f"wsp{os.getpid()}n{number}", workers, os.getpid() * 16 % 2**30 + number, options)
     with ExitStack() as undo:
         _make_namespaces(rack, undo)
         undo.callback(rack.stop)
         rack.start_target()
+        if root is not None:
+            address = ["--bind", _CONTROLLER, "--control-port", rack.root.rpartition(":")[2]]
+            undo.callback(RootProcess([*address, *root], enter(rack.management)).stop)
         rack.start_controller()
         yield rack

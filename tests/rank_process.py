@@ -29,6 +29,7 @@ class RankProcess(Child):
         scenario: name of a function of this file.
         switch: control address.
         timeout: seconds that a collective may take.
+        values: per packet; None leaves it to the switch.
         prefix: see `Child`.
     """
 
@@ -41,12 +42,13 @@ class RankProcess(Child):
         rank: int,
         world_size: int,
         timeout: float = 300.0,
+        values: int | None = None,
         prefix: Sequence[str] = (),
     ) -> None:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         super().__init__(
             "tests.rank_process",
-            [scenario, switch, job, str(rank), str(world_size), str(timeout)],
+            [scenario, switch, job, str(rank), str(world_size), str(timeout), str(values or 0)],
             name=f"rank {rank}",
             on_line=self._lines.put,
             prefix=prefix,
@@ -209,10 +211,15 @@ def watchdog() -> None:
 
 
 def main() -> None:
-    scenario, switch, job, rank, world_size, timeout = sys.argv[1:]
+    scenario, switch, job, rank, world_size, timeout, values = sys.argv[1:]
     threading.Thread(target=watchdog, daemon=True).start()
     communicator = Communicator(
-        switch=switch, job=job, rank=int(rank), world_size=int(world_size), timeout=float(timeout)
+        switch=switch,
+        job=job,
+        rank=int(rank),
+        world_size=int(world_size),
+        values_per_packet=int(values) or None,
+        timeout=float(timeout),
     )
     body: Callable[[Communicator], None] = globals()[scenario.removeprefix("with:")]
     if scenario.startswith("with:"):

@@ -70,9 +70,16 @@ def test_counters_tell_the_same_as_registers_when_nothing_is_lost(data: st.DataO
     for chunk in range(max(sent)):
         newest[chunk % slots] = chunk
         seen[chunk % slots << 1 | chunk // slots & 1] = sum(1 << r for r in range(ranks) if sent[r] > chunk)
-    by_registers = open_slots(newest, seen, ranks)
+    by_registers = open_slots(newest, seen, [0] * len(seen), ranks)
     assert open_slots_by_count(sent, slots) == by_registers
     assert all(0 in slot.missing for slot in by_registers)
+
+
+def test_a_slot_of_a_leaf_waits_for_the_parent_until_it_is_final() -> None:
+    newest, seen = [0, 1], [3, 0, 3, 0]
+    waiting = [StalledSlot(slot=1, chunk=1, seen=(0, 1), missing=())]
+    assert open_slots(newest, seen, [1, 0, 0, 0], 2, leaf=True) == waiting
+    assert open_slots(newest, seen, [1, 0, 0, 0], 2) == []
 
 
 def test_a_rank_that_contributed_less_is_missing_whatever_was_lost() -> None:

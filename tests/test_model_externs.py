@@ -7,7 +7,8 @@ import zlib
 import pytest
 
 from switch.model.checksums import csum16
-from switch.model.core import Digest, ModelSwitch
+from switch.model.context import Digest
+from switch.model.core import ModelSwitch
 from tests.model_programs import load, one
 
 REGISTER, COUNTER = "TestIngress.cells", "TestIngress.counted"

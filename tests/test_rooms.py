@@ -8,8 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-OPTIONAL = ("torch", "sklearn", "matplotlib", "scapy")
-NEEDS_AN_EXTRA = ("host.pytorch", "protocol.scapy_layer", "wiresum.demo")
+OPTIONAL = ("torch", "sklearn", "matplotlib", "scapy", "p4", "mininet")
+NEEDS_AN_EXTRA = (
+    "host.pytorch",
+    "protocol.scapy_layer",
+    "wiresum.demo",
+    "wiresum.lab",
+    "switch.p4runtime",
+    "switch.controller",
+)
 
 IMPORT_ALL = """
 import sys

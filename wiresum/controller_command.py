@@ -46,6 +46,9 @@ def add_parser(subparsers: Any) -> None:
         "--election-id", default=1, type=_election, help="the controller with the highest wins (default: %(default)s)"
     )
     parser.add_argument("--slots", type=slots, help="slots of the program to use (default: all)")
+    parser.add_argument(
+        "--parent", metavar="HOST:PORT", help="control address of the switch above: this one is a leaf of a tree"
+    )
     parser.add_argument("--keep-pipeline", action="store_true", help="the switch runs the program: do not load it")
 
 
@@ -79,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
             election_id=args.election_id,
             keep_pipeline=args.keep_pipeline,
             total_slots=args.slots,
+            parent=args.parent,
             on_failure=on_failure,
         ) as switch:
             control, data = switch.control_address, switch.data_address

@@ -8,19 +8,24 @@ from switch.dataplane import StalledSlot
 _WRAP: Final = 1 << 32  # chunk numbers have 32 bits
 
 
-def open_slots(newest: Sequence[int], seen: Sequence[int], ranks: int) -> list[StalledSlot]:
+def open_slots(
+    newest: Sequence[int], seen: Sequence[int], final: Sequence[int], ranks: int, *, leaf: bool = False
+) -> list[StalledSlot]:
     """Slots that wait for some rank, from the registers of the job's pool; those waited for longest first.
+
+    A slot of a leaf that misses no rank waits for the parent's result.
 
     Args:
         newest: of each slot.
-        seen: by cell, which is twice the slot plus the version.
+        seen, final: by cell, which is twice the slot plus the version.
         ranks: of the job.
     """
     slots, everyone = len(newest), (1 << ranks) - 1
     found = []
     for slot, chunk in enumerate(newest):
-        bits = seen[slot << 1 | chunk // slots & 1]
-        if bits and bits != everyone:
+        cell = slot << 1 | chunk // slots & 1
+        bits = seen[cell]
+        if bits and (bits != everyone or (leaf and not final[cell])):
             found.append(_slot(slot, chunk, [bool(bits >> rank & 1) for rank in range(ranks)]))
     return sorted(found, key=lambda stalled: stalled.chunk)
 

@@ -25,8 +25,8 @@ class InstalledJob:
 
     Attributes:
         base: first slot of its pool.
-        members: number of each rank among those of all jobs.
-        neighbours: where each rank is.
+        members: number of each worker, and of a leaf's parent after them, among those of all jobs.
+        neighbours: where each of them is.
         before: the counters of its members before it began, by their index.
         packets, bytes: received from each rank, as last read; with all headers.
         heard: when `packets` was last seen to grow, by rank.
@@ -42,20 +42,40 @@ class InstalledJob:
     heard: list[float | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        ranks = len(self.members)
+        ranks = self.ranks
         self.packets, self.bytes, self.heard = [0] * ranks, [0] * ranks, [None] * ranks
+
+    @property
+    def ranks(self) -> int:
+        """Workers, and switches below."""
+        return len(self.spec.workers)
 
     def group(self, program: WiresumProgram) -> Any:
         """Its multicast group."""
-        replicas = [(n.port, member) for n, member in zip(self.neighbours, self.members, strict=True)]
-        return program.job_group(self.spec.number, replicas)
+        workers = zip(self.neighbours[: self.ranks], self.members[: self.ranks], strict=True)
+        return program.job_group(self.spec.number, [(neighbour.port, member) for neighbour, member in workers])
 
     def member_entries(self, program: WiresumProgram) -> list[Any]:
-        """Where its results go."""
-        return [
-            program.member(member, address, neighbour.mac, job=self.spec.number)
-            for member, address, neighbour in zip(self.members, self.spec.workers, self.neighbours, strict=True)
+        """Where its results go and, of a leaf, its partial results, and how the parent's results are known."""
+        entries = [
+            program.member(self.members[rank], address, self.neighbours[rank].mac, job=self.spec.number)
+            for rank, address in enumerate(self.spec.workers)
         ]
+        uplink = self.spec.uplink
+        if uplink is not None:
+            up, mac = self.members[-1], self.neighbours[-1].mac
+            entries += [
+                program.member(up, uplink.parent, mac, job=uplink.job, own_port=uplink.address[1]),
+                program.parent(
+                    uplink,
+                    member=up,
+                    local=self.spec.number,
+                    ranks=self.ranks,
+                    base=self.base,
+                    slots=self.spec.slots,
+                ),
+            ]
+        return entries
 
     def worker_entry(self, program: WiresumProgram, rank: int) -> Any:
         """How the packets of a rank are known."""
@@ -64,10 +84,11 @@ class InstalledJob:
             member=self.members[rank],
             job=self.spec.number,
             rank=rank,
-            ranks=len(self.members),
+            ranks=self.ranks,
             base=self.base,
             slots=self.spec.slots,
             port=self.neighbours[rank].port,
+            up=None if self.spec.uplink is None else (self.members[-1], self.neighbours[-1].port),
         )
 
     def heed(self, rank: int, packets: int, size: int, now: float) -> None:
@@ -78,15 +99,21 @@ class InstalledJob:
 
     def contributions(self, cells: Mapping[int, int]) -> list[int]:
         """Chunks that each rank has contributed to, from the counters by their index."""
-        return [self._since(event_index(member, "contributions"), cells) for member in self.members]
+        return [self._since(event_index(member, "contributions"), cells) for member in self.members[: self.ranks]]
 
     def counters(self, cells: Mapping[int, int]) -> Iterator[Counter]:
-        """All that is counted for each rank."""
+        """All that is counted for each member.
+
+        A switch below is named by the first of its ranks, a parent by None.
+        """
         name, number = self.spec.name, self.spec.number
-        for rank, member in enumerate(self.members):
-            counted = {"received": self.packets[rank]}
-            counted |= {event: self._since(event_index(member, event), cells) for event in EVENTS}
-            counted["bytes_in"] = self.bytes[rank] - _HEADERS * self.packets[rank]
+        for place, member in enumerate(self.members):
+            counted = {event: self._since(event_index(member, event), cells) for event in EVENTS}
+            rank = None
+            if place < self.ranks:
+                rank = self.spec.ranks_below(place)[0]
+                counted["received"] = self.packets[place]
+                counted["bytes_in"] = self.bytes[place] - _HEADERS * self.packets[place]
             for what, value in counted.items():
                 yield Counter(name=what, job=name, job_number=number, rank=rank, value=value)
 

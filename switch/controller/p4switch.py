@@ -27,6 +27,8 @@ from switch.dataplane import Counter, JobSpec, StalledSlot
 # its queues, which hold 64, than the workers' timers do, and half of its work is for packets that were sent in vain.
 _DEFAULT_SLOTS: Final = 16
 _DEFAULT_SLOTS_LARGE: Final = 8  # from 256 values on
+_FIRST_UPLINK: Final = 49152  # UDP ports from which a leaf sends to its parents
+_UPLINKS: Final = 256
 _POLL_SECONDS: Final = 1.0  # between readings of the counters that tell who was heard
 _POLL_FAILURES: Final = 2  # in a row, after which the target is given up
 _STALL_SECONDS: Final = 0.05  # for which an answer about stalled slots is good
@@ -34,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class P4Switch:
-    """A `DataPlane` on a P4Runtime target, of which it is the primary controller while it lives.
+    """A `LeafPlane` on a P4Runtime target, of which it is the primary controller while it lives.
 
     It also makes the target answer for the switch's address, and forward by the MAC addresses that it learns.
 
@@ -79,6 +81,7 @@ class P4Switch:
         self._address = (address, DATA_PORT)
         self._pools = PoolSpace(slots)
         self._members = Numbers(1, program.members, "ranks")
+        self._uplinks = Numbers(_FIRST_UPLINK, _UPLINKS, "jobs with a parent")
         self._on_failure = on_failure
         self._jobs: dict[int, InstalledJob] = {}
         self._owners: Owners = {}
@@ -147,7 +150,7 @@ class P4Switch:
             neighbours = self._requests.find_workers(spec)
             base = self._pools.take(spec.slots)
             undo.callback(self._pools.give_back, base)
-            members = self._members.take(len(spec.workers))
+            members = self._members.take(len(neighbours))
             undo.callback(self._members.give_back, members)
             self._requests.clear(base, spec.slots)
             job = InstalledJob(
@@ -177,6 +180,17 @@ class P4Switch:
                 self._ended[counter.name] += counter.value
             self._pools.give_back(job.base)
             self._members.give_back(job.members)
+            if job.spec.uplink is not None:
+                self.close_uplink(job.spec.uplink.address)
+
+    def open_uplink(self, parent: Address) -> Address:
+        """Takes a source address for the packets of one job to its parent."""
+        (number,) = self._uplinks.take(1)
+        return self._address[0], number
+
+    def close_uplink(self, address: Address) -> None:
+        """Gives a source address back."""
+        self._uplinks.give_back((address[1],))
 
     def _claim(self, job: InstalledJob) -> None:
         """Makes the addresses of a job its own, also those that an older one has."""
@@ -191,7 +205,7 @@ class P4Switch:
                 self._client.delete(older)
             for rank, address in enumerate(job.spec.workers):
                 self._owners[address] = job, rank
-            self._client.insert([job.worker_entry(self._program, rank) for rank in range(len(job.members))])
+            self._client.insert([job.worker_entry(self._program, rank) for rank in range(job.ranks)])
 
     def _uninstall(self, job: InstalledJob) -> None:
         """Deletes whatever is there of a job."""
@@ -217,14 +231,14 @@ class P4Switch:
         return found
 
     def _read_stalled(self, job: InstalledJob) -> list[StalledSlot]:
-        slots, ranks = job.spec.slots, len(job.members)
+        slots, leaf = job.spec.slots, job.spec.uplink is not None
         if self._reads_registers:
             try:
                 cells = self._client.read(self._program.registers(job.base, slots))
             except UnsupportedByTargetError:
                 self._reads_registers = False
             else:
-                return open_slots(*self._program.read_pool(cells, job.base, slots), ranks)
+                return open_slots(*self._program.read_pool(cells, job.base, slots), job.ranks, leaf=leaf)
         counted = read_counters(self._client.read(self._program.events(job.members, ["contributions"])))
         return open_slots_by_count(job.contributions(counted), slots)
 

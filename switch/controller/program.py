@@ -11,6 +11,7 @@ from protocol.constants import DATA_PORT, VALUES_PER_PACKET
 from protocol.packets import Address
 from switch.controller.errors import ProgramError
 from switch.controller.p4info import P4Info, decode, multicast_group
+from switch.dataplane import Uplink
 
 CPU_PORT: Final = 510
 FLOOD_GROUP: Final = 1
@@ -37,6 +38,7 @@ _EVENT_BITS: Final = 4
 
 _OWN_TABLES: Final = {"WiresumIngress.own_arp": "hdr.arp.target", "WiresumIngress.own_address": "hdr.ipv4.dst"}
 _WORKERS: Final = "WiresumIngress.workers"
+_PARENTS: Final = "WiresumIngress.parents"
 _MEMBERS: Final = "WiresumEgress.members"
 _DESTINATIONS: Final = "WiresumIngress.forwarding.destinations"
 _SENDERS: Final = "WiresumIngress.forwarding.senders"
@@ -44,6 +46,7 @@ _EVENT_COUNTER: Final = "WiresumIngress.events"
 _DROP_COUNTER: Final = "WiresumIngress.drops"
 _NEWEST: Final = "WiresumIngress.slots.newest"
 _SEEN: Final = "WiresumIngress.slots.seen"
+_FINAL: Final = "WiresumIngress.slots.final"
 _VALUE: Final = re.compile(r"WiresumIngress\.slots\.values\.value_\w+")
 _DIGEST: Final = "learned_t"
 
@@ -86,11 +89,12 @@ class WiresumProgram:
             self.slots = int(info.find("registers", _NEWEST).size)
             self.members = int(info.find("tables", _MEMBERS).size) - 1  # member 0 is nobody
             self.hosts = min(int(info.find("tables", table).size) for table in (_DESTINATIONS, _SENDERS))
-            for table in (*_OWN_TABLES, _WORKERS):
+            for table in (*_OWN_TABLES, _WORKERS, _PARENTS):
                 info.find("tables", table)
             for counter in (_EVENT_COUNTER, _DROP_COUNTER):
                 info.find("counters", counter)
-            info.find("registers", _SEEN)
+            for register in (_SEEN, _FINAL):
+                info.find("registers", register)
             info.find("digests", _DIGEST)
         except ProgramError as error:
             raise ProgramError(f"{error}: it is not of the wiresum P4 program") from None
@@ -133,7 +137,7 @@ class WiresumProgram:
 
     def all_entries(self) -> list[Any]:
         """Names all entries of all tables that the controller fills."""
-        tables = (*_OWN_TABLES, _WORKERS, _MEMBERS, _DESTINATIONS, _SENDERS)
+        tables = (*_OWN_TABLES, _WORKERS, _PARENTS, _MEMBERS, _DESTINATIONS, _SENDERS)
         return [self.info.entry(table, {}) for table in tables]
 
     # Forwarding
@@ -151,9 +155,20 @@ class WiresumProgram:
     # Jobs
 
     def worker(
-        self, address: Address, *, member: int, job: int, rank: int, ranks: int, base: int, slots: int, port: int
+        self,
+        address: Address,
+        *,
+        member: int,
+        job: int,
+        rank: int,
+        ranks: int,
+        base: int,
+        slots: int,
+        port: int,
+        up: tuple[int, int] | None = None,
     ) -> Any:
-        """Packets from that address are those of a rank of a job."""
+        """Packets from that address are those of a rank of a job; in a leaf, `up` is member and port of the parent."""
+        up_member, up_port = up or (0, 0)
         host, source = address
         keys = {"hdr.ipv4.src": int(ipaddress.IPv4Address(host)), "hdr.udp.src": source}
         params = {
@@ -165,11 +180,25 @@ class WiresumProgram:
             "pool_size": slots,
             "group": FIRST_JOB_GROUP + job,
             "port": port,
-            "is_leaf": 0,
-            "up": 0,
-            "up_port": 0,
+            "is_leaf": int(up is not None),
+            "up": up_member,
+            "up_port": up_port,
         }
         return self.info.entry(_WORKERS, keys, "WiresumIngress.worker", params)
+
+    def parent(self, uplink: Uplink, *, member: int, local: int, ranks: int, base: int, slots: int) -> Any:
+        """Packets from the parent of a leaf are results of a job, which is number `local` here."""
+        host, _ = uplink.parent
+        keys = {"hdr.ipv4.src": int(ipaddress.IPv4Address(host)), "hdr.udp.dst": uplink.address[1]}
+        params = {
+            "member": member,
+            "job": uplink.job,
+            "ranks": ranks,
+            "base": base,
+            "pool_size": slots,
+            "group": FIRST_JOB_GROUP + local,
+        }
+        return self.info.entry(_PARENTS, keys, "WiresumIngress.parent", params)
 
     def member(self, member: int, address: Address, mac: int, *, job: int, own_port: int = DATA_PORT) -> Any:
         """Results for that member go there, from `own_port` of the switch and under that job number."""
@@ -204,24 +233,23 @@ class WiresumProgram:
         return [self.info.counter(_DROP_COUNTER, index) for index in DROPS]
 
     def registers(self, base: int, slots: int) -> list[Any]:
-        """Names `newest` of each slot of a pool and `seen` of each cell."""
+        """Names `newest` of each slot of a pool and `seen` and `final` of each cell."""
+        cells = range(2 * base, 2 * (base + slots))
         return [
             *(self.info.register(_NEWEST, slot) for slot in range(base, base + slots)),
-            *(self.info.register(_SEEN, cell) for cell in range(2 * base, 2 * (base + slots))),
+            *(self.info.register(name, cell) for name in (_SEEN, _FINAL) for cell in cells),
         ]
 
-    def read_pool(self, entities: Iterable[Any], base: int, slots: int) -> tuple[list[int], list[int]]:
-        """What these registers hold: `newest` by slot and `seen` by cell, both counted within the pool."""
-        newest, seen = [0] * slots, [0] * (2 * slots)
-        newest_id = self.info.find("registers", _NEWEST).preamble.id
+    def read_pool(self, entities: Iterable[Any], base: int, slots: int) -> tuple[list[int], list[int], list[int]]:
+        """What these registers hold: `newest` by slot, `seen` and `final` by cell, all counted within the pool."""
+        newest, seen, final = [0] * slots, [0] * (2 * slots), [0] * (2 * slots)
+        places = {_NEWEST: (newest, base), _SEEN: (seen, 2 * base), _FINAL: (final, 2 * base)}
+        by_id = {self.info.find("registers", name).preamble.id: place for name, place in places.items()}
         for entity in entities:
             cell = entity.register_entry
-            value = decode(cell.data.bitstring)
-            if cell.register_id == newest_id:
-                newest[cell.index.index - base] = value
-            else:
-                seen[cell.index.index - 2 * base] = value
-        return newest, seen
+            values, first = by_id[cell.register_id]
+            values[cell.index.index - first] = decode(cell.data.bitstring)
+        return newest, seen, final
 
 
 def event_index(member: int, name: str) -> int:

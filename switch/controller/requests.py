@@ -50,7 +50,7 @@ class Requests:
         self._replies.fail(failure)
 
     def find_workers(self, spec: JobSpec) -> tuple[Neighbour, ...]:
-        """Where each rank's host is, by ARP.
+        """Where each worker's host is and, after them, a leaf's parent, by ARP.
 
         Raises:
             ControllerError: some do not answer; the text names them.
@@ -61,20 +61,19 @@ class Requests:
             frame = arp_request(mac=self._mac, address=self._address, asked=key[1])
             self._send(frame, {"command": Command.FLOOD})
 
-        hosts = dict.fromkeys(host for host, _ in spec.workers)
+        ends = [(f"rank {spec.ranks_below(place)[0]}", worker) for place, worker in enumerate(spec.workers)]
+        if spec.uplink is not None:
+            ends.append(("the parent", spec.uplink.parent))
+        hosts = dict.fromkeys(host for _, (host, _) in ends)
         found = self._replies.ask([("arp", host) for host in hosts], ask, every=_ARP_INTERVAL, within=_ARP_SECONDS)
-        silent = [
-            f"rank {rank} at {format_address(worker)}"
-            for rank, worker in enumerate(spec.workers)
-            if ("arp", worker[0]) not in found
-        ]
+        silent = [f"{name} at {format_address(address)}" for name, address in ends if ("arp", address[0]) not in found]
         if silent:
             verb = "does" if len(silent) == 1 else "do"
             raise ControllerError(
                 f"{', '.join(silent)} {verb} not answer ARP from {self._address} on any port of the switch "
                 f"within {_ARP_SECONDS:g} s"
             )
-        return tuple(found["arp", host] for host, _ in spec.workers)
+        return tuple(found["arp", host] for _, (host, _) in ends)
 
     def clear(self, base: int, slots: int) -> None:
         """Makes a pool as a new job must find it.

@@ -27,11 +27,13 @@ class ControlledSwitch:
         election_id: the controller with the highest one is the primary.
         keep_pipeline: whether the target runs the program already.
         total_slots: slots of the program's size to use; None for all.
+        parent: control address of the switch above, which makes this one a leaf of a tree; its data address must
+            answer ARP on one of the ports.
         on_failure: called once, from any thread, when the target is lost.
 
     Raises:
-        WiresumError: the target cannot be used, or the address not be bound.
-        ValueError: more slots than the program has, or none.
+        WiresumError: the target cannot be used, the address not be bound, or the parent does not answer.
+        ValueError: more slots than the program has, or none; or a malformed address of a parent.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ControlledSwitch:
         election_id: int = 1,
         keep_pipeline: bool = False,
         total_slots: int | None = None,
+        parent: str | None = None,
         on_failure: Callable[[WiresumError], None] = lambda _: None,
     ) -> None:
         self._plane = P4Switch(
@@ -62,8 +65,12 @@ class ControlledSwitch:
             total_slots=total_slots,
             on_failure=on_failure,
         )
-        self._control = ControlServer(self._plane, host=bind, port=control_port)
         try:
+            self._control = (
+                ControlServer(self._plane, host=bind, port=control_port)
+                if parent is None
+                else ControlServer.for_leaf(self._plane, host=bind, port=control_port, parent=parent)
+            )
             self.control_address: Address = self._control.start()
         except OSError as error:
             self._plane.close()
