@@ -68,6 +68,7 @@ class EndingJobs:
         job, member = self._members.pop(membership)
         self._effects.append(EndWatch(membership))
         if refused and job.state is State.INSTALLING:
+            member.left = True
             self._drop(job)
             self._fail_joins(job, JoinRefusedError(reason))
         else:

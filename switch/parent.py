@@ -1,6 +1,7 @@
 """A leaf switch's connection to the control service of its parent. Lives in the event loop of the leaf's own."""
 
 import asyncio
+import os
 from typing import Any, Final, NoReturn
 
 from protocol import control_pb2 as pb
@@ -63,7 +64,10 @@ class Parent:
         except TimeoutError:
             raise self._unreachable(f"no answer within {CALL_SECONDS:g} s") from None
         except OSError as error:
-            raise self._unreachable((error.strerror or str(error)).lower()) from None
+            # asyncio's own text of a refusal repeats the address; a name that is not found has a number below zero.
+            number = error.errno or 0
+            reason = os.strerror(number) if number > 0 else error.strerror or str(error)
+            raise self._unreachable(reason.lower()) from None
         family = "ipv6" if ":" in self._ip else "ipv4"
         target = f"{family}:{format_address((self._ip, self._port))}"
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)

@@ -119,18 +119,23 @@ class RelayService(RelayJobs, ControlServicer):
             job.answered(member, reply)
             self._members[member.membership] = member
             return await asyncio.shield(member.started)
-        except grpc.aio.AioRpcError as error:
-            await self._parent.pass_on(error, context)
-        except WiresumError as error:
-            await abort(context, error)
+        except (grpc.aio.AioRpcError, WiresumError) as error:
+            failure = error
         except asyncio.CancelledError:  # the worker died, or gave up
             self._lose(member, "died")
             raise
         finally:
+            if not member.started.done() or member.started.exception() is not None:
+                self._members.pop(member.membership, None)
             if not member.upstream:
                 member.over = True
                 del job.members[wish.rank]
                 self._settle(job)
+        # Only now: whoever hears of the failure may join again.
+        if isinstance(failure, WiresumError):
+            await abort(context, failure)
+        await self._parent.pass_on(failure, context)
+        raise AssertionError("abort raises")
 
     async def Watch(self, request: pb.WatchRequest, context: Any) -> AsyncIterator[pb.Event]:  # noqa: N802
         """See control.proto."""

@@ -96,13 +96,15 @@ class RelayJobs:
             job.check_leaves()
             async with asyncio.timeout(WATCH_GRACE):
                 await job.leaves_ready
-            for member in job.active:
+            followed = job.active
+            for member in followed:
                 self._spawn(self._follow(member))
-            for member in list(job.members.values()):
+            for member in followed:
                 await member.ready
         except TimeoutError:
-            missing = sorted(job.expected - {m.wish.rank for m in job.active if m.upstream and m.watched})
-            self._abandon(job, PeerLostError(f"rank {missing[:1]} of job {job.name!r} died just as the job began"))
+            there = {m.wish.rank for m in job.active if m.upstream and (m.watched or not m.is_below_leaf)}
+            rank = min(job.expected - there, default=min(job.expected))
+            self._abandon(job, PeerLostError(f"rank {rank} of job {job.name!r} died just as the job began"))
         except WiresumError as error:
             self._abandon(job, error)
         else:
@@ -231,9 +233,11 @@ class RelayJobs:
 
     def _abandon(self, job: RelayJob, error: WiresumError) -> None:
         """Gives a job up that has not begun, above and below."""
-        if isinstance(error, JoinRefusedError):
-            for member in job.active:
+        for member in job.active:
+            if isinstance(error, JoinRefusedError):
                 self._give_up(member, str(error), refused=True)
+            else:
+                self._give_up(member, "died")
         self._fail(job, error)
 
     def _fail(self, job: RelayJob, error: WiresumError, event: pb.Event | None = None) -> None:
@@ -274,6 +278,9 @@ class RelayJobs:
         """Takes a job from the data plane."""
         try:
             via, _ = await job.opened
+        except WiresumError:
+            return  # there never was an uplink
+        try:
             if job.number is None:
                 await self._ask(partial(self._plane.close_uplink, via))
             else:

@@ -10,6 +10,7 @@ from protocol.errors import JoinRefusedError, JoinTimeoutError, PeerLostError, S
 from switch.admission import slot_cost
 from switch.dataplane import JobSpec, StalledSlot
 from switch.job_events import (
+    Begin,
     Disagreement,
     EndWatch,
     Explain,
@@ -329,7 +330,7 @@ class Crowd:
                         self.table.watching(membership, now)
                     case JoinFailed(membership):
                         self.waiting.remove(membership)
-                    case Tell(membership, event) if not isinstance(event, Explain):
+                    case Tell(membership, event) if not isinstance(event, (Explain, Begin)):
                         self.watching.remove(membership)
                     case EndWatch(membership):
                         self.watching.remove(membership)
@@ -341,7 +342,7 @@ class Crowd:
 
 
 ACTS = st.tuples(
-    st.sampled_from(("join", "join", "join", "join", "leave", "gone", "disagree", "wait")),
+    st.sampled_from(("join", "join", "join", "join", "leave", "gone", "given up", "disagree", "wait")),
     st.sampled_from(("a", "b")),
     st.integers(0, 2),
     st.integers(0, 1000),
@@ -356,7 +357,8 @@ def test_books_are_right_whatever_happens(acts: list[tuple[str, str, int, int]])
         now += 0.5
         watching = sorted(crowd.watching)
         if act == "join":
-            asked = replace(wish(rank, 3, job, slots=2 ** (pick % 10)), address=("10.0.0.1", step + 1))
+            via = ("10.0.0.2", ord(job)) if pick % 3 == rank else None
+            asked = replace(wish(rank, 3, job, slots=2 ** (pick % 10)), address=("10.0.0.1", step + 1), via=via)
             with suppress(JoinRefusedError):
                 crowd.waiting.add(crowd.table.join(asked, now))
         elif act == "wait":
@@ -367,6 +369,8 @@ def test_books_are_right_whatever_happens(acts: list[tuple[str, str, int, int]])
             crowd.waiting.discard(membership)
             crowd.watching.discard(membership)
             crowd.table.gone(membership)
+        elif act == "given up" and watching:
+            crowd.table.given_up(watching[pick % len(watching)], "was given up", refused=pick % 2 == 1)
         elif act == "leave" and watching:
             crowd.table.leave(watching[pick % len(watching)])
         elif act == "disagree" and watching:

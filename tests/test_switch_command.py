@@ -139,6 +139,8 @@ def test_two_switches_cannot_share_a_port(capsys: pytest.CaptureFixture[str]) ->
         (["--faults-in", "loss"], "'loss'"),
         (["--faults-out", "gain=0.1"], "gain"),
         (["--faults-out", "delay=0.1,delay=0.2"], "delay is given twice"),
+        (["--faults-up-in", "loss=2"], "2"),
+        (["--parent", "nowhere:port"], "HOST:PORT"),
         (["--fault", "loss=0.1"], "--fault"),
         (["surplus"], "surplus"),
     ],
@@ -172,6 +174,31 @@ def test_faults_of_both_directions_are_injected_and_counted() -> None:
     assert counts["fault_out_reordered"] > 0
     assert counts["fault_out_delayed"] > 0
     assert counts["fault_in_reordered"] == counts["fault_out_lost"] == counts["fault_out_duplicated"] == 0
+
+
+def test_a_leaf_injects_faults_towards_its_parent() -> None:
+    faults = ["--faults-up-in", "loss=0.05,delay=0.01,delay_seconds=0.002", "--faults-up-out", "loss=0.1"]
+    with SoftwareSwitch(port=0, control_port=0) as root:
+        parent = f"127.0.0.1:{root.control_address[1]}"
+        with SwitchProcess("--parent", parent, *faults, "--seed", "3") as leaf:
+            assert set(run_ranks(leaf.address, 2, sums)) == set(run_ranks(root, 2, sums))
+            with closing(ControlClient(leaf.address)) as client:
+                counts = {row.name: row.value for row in client.statistics() if row.job is None}
+            assert leaf.stderr() == ""
+    for name in ("fault_up_in_lost", "fault_up_in_delayed", "fault_up_out_lost", "partials_again"):
+        assert counts[name] > 0
+    assert "fault_in_lost" not in counts
+
+
+def test_a_parent_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["switch", "--port", "0", "--control-port", "0", "--parent", "127.0.0.1:1"]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err == (
+        "wiresum: cannot reach the parent switch's control service at 127.0.0.1:1: connection refused\n"
+    )
+    assert main(["switch", "--faults-up-out", "loss=0.1"]) == 2
+    assert "need a parent" in capsys.readouterr().err
 
 
 def test_watch_on_a_pipe_writes_a_line_each_second() -> None:

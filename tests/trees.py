@@ -17,7 +17,7 @@ class Tree:
     """Switches by name; a context manager.
 
     Args:
-        parents: of each switch by name, parents first; the root has none.
+        parents: of each switch by name, parents first, or an address; the root has none.
         options: of some switches by name, further arguments of `SoftwareSwitch`.
     """
 
@@ -26,7 +26,7 @@ class Tree:
         self._stack = ExitStack()
         with self._stack:
             for name, above in parents.items():
-                parent = None if above is None else text(self.switches[above].control_address)
+                parent = self.address(above) if above in self.switches else above
                 made = SoftwareSwitch(port=0, control_port=0, parent=parent, **options.get(name, {}))
                 self.switches[name] = self._stack.enter_context(made)
             self._stack = self._stack.pop_all()

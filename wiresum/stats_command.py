@@ -79,10 +79,10 @@ def _tables(report: SwitchReport) -> Iterator[RenderableType]:
 
 
 def _rank_table(title: str, ranks: list[int], counters: list[CounterRow]) -> Table:
-    """A column for each rank, as there are more counters than fit side by side; -1 stands for the job itself."""
+    """A column for each rank, as there are more counters than fit side by side; -1 stands for a leaf switch's parent."""
     table = Table("counter", title=title, title_justify="left")
     for rank in ranks:
-        table.add_column("job" if rank < 0 else f"rank {rank}", justify="right")
+        table.add_column("parent" if rank < 0 else f"rank {rank}", justify="right")
     values = {(c.name, -1 if c.rank is None else c.rank): c.value for c in counters}
     busy = {counter.name for counter in counters if counter.value}
     for name in dict.fromkeys(counter.name for counter in counters):
