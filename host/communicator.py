@@ -43,7 +43,7 @@ class Communicator:
         switch: control address, "host:port" or "host"; None takes the environment variable WIRESUM_SWITCH.
         job: name that the ranks of one job share and no other job on the switch uses at the same time.
         rank: 0 to world_size - 1.
-        world_size: ranks of the job, at most 32 on one switch.
+        world_size: ranks of the job, at most 32 on one switch and 1024 over a tree of switches.
         values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048; None takes the most that
             the switch can add, up to 256.
         slots: pool size, a power of two; None leaves it to the switch, which takes no more than the workers'
