@@ -23,7 +23,7 @@ from protocol.errors import (
 )
 from protocol.packets import Address
 from switch.children import ACCOUNT_SECONDS, Children
-from switch.control_messages import abort, is_last, read_wish, statistics, upward, write_slots
+from switch.control_messages import abort, is_last, read_wish, statistics, write_slots
 from switch.dataplane import LeafPlane
 from switch.parent import CALL_SECONDS
 from switch.relay_jobs import RelayJobs
@@ -112,11 +112,7 @@ class RelayService(RelayJobs, ControlServicer):
             await abort(context, error)
         member = job.enter(wish)
         try:
-            via, _ = await asyncio.shield(job.opened)
-            reply = await self._parent.stub.Join(upward(wish, via=via, most_slots=job.promised, room=job.room))
-            if not job.expected:
-                self._spawn(self._begin(job))
-            job.answered(member, reply)
+            await self._join_parent(member)
             self._members[member.membership] = member
             return await asyncio.shield(member.started)
         except (grpc.aio.AioRpcError, WiresumError) as error:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -12,14 +12,10 @@ from protocol import control_pb2 as pb
 from protocol.constants import MAX_JOBS, MAX_SLOTS, MAX_WORLD
 from protocol.control import SHUTTING_DOWN
 from protocol.control_grpc import grpc
-from protocol.errors import (
-    JoinRefusedError,
-    PeerLostError,
-    WiresumError,
-)
+from protocol.errors import JoinRefusedError, PeerLostError, WiresumError
 from protocol.packets import Address
 from switch.admission import JoinWish, SlotBudget, check_against, check_alone, check_sources, least_slots
-from switch.control_messages import is_last
+from switch.control_messages import is_last, upward
 from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.job_events import JobStatus
 from switch.jobs import WATCH_GRACE
@@ -81,10 +77,28 @@ class RelayJobs:
         parent = above.data_host, above.data_port
         return await self._ask(partial(self._plane.open_uplink, parent)), parent
 
+    async def _join_parent(self, member: RelayMember) -> pb.JoinReply:
+        """The parent's answer; or the error, if the job ends here before."""
+        job = member.job
+        via, _ = await asyncio.shield(job.opened)
+        request = upward(member.wish, via=via, most_slots=job.promised, room=job.room)
+        call = self._spawn(_awaited(self._parent.stub.Join(request)))
+        try:
+            await asyncio.wait((call, member.started), return_when=asyncio.FIRST_COMPLETED)
+            if not call.done():
+                return member.started.result()
+            reply: pb.JoinReply = call.result()
+        finally:
+            call.cancel()
+        if job.state == "waiting":
+            job.state = "installing"
+            del self._pending[job.name]
+            self._spawn(self._begin(job))
+        job.answered(member, reply)
+        return reply
+
     async def _begin(self, job: RelayJob) -> None:
         """Makes a job run that the parent has taken."""
-        del self._pending[job.name]
-        job.state = "installing"
         try:
             async with asyncio.timeout(WATCH_GRACE):
                 await job.complete
@@ -118,6 +132,8 @@ class RelayJobs:
 
     async def _install(self, job: RelayJob) -> None:
         """Takes number and slots, and tells the data plane."""
+        if job not in self._jobs:
+            raise PeerLostError(f"job {job.name!r} ended just as it began")
         via, parent = job.opened.result()
         self._budget.give_back(job.key)
         try:
@@ -328,3 +344,7 @@ class RelayJobs:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+async def _awaited(call: Awaitable[_T]) -> _T:
+    return await call

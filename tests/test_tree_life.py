@@ -2,7 +2,7 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
@@ -22,10 +22,9 @@ from protocol.errors import (
 from switch.ports import UdpSwitch
 from switch.server import SoftwareSwitch
 from tests.rank_process import RankProcess
-from tests.ranks import LIMIT, Rank, errors, fresh_job, texts
-from tests.trees import THREE_LEVELS, TWO_LEVELS, Tree
+from tests.ranks import Rank, errors, fresh_job, texts
+from tests.trees import THREE_LEVELS, TWO_LEVELS, Tree, add, add_for_ever
 from tests.waiting import wait_until
-from wiresum.processes import SwitchProcess
 
 PROMPTLY = 5.0  # seconds; nobody may wait for a time-out
 
@@ -46,18 +45,6 @@ def tree(module_tree: Tree) -> Iterator[Tree]:
     for name in module_tree.switches:
         with closing(ControlClient(module_tree.address(name))) as client:
             assert client.info.free_slots == client.info.total_slots
-
-
-def add(communicator: Communicator) -> None:
-    array = np.full(3000, communicator.rank + 1, np.int32)
-    world = communicator.world_size
-    assert (communicator.all_reduce(array) == world * (world + 1) // 2).all()
-
-
-def add_for_ever(communicator: Communicator) -> None:
-    while True:
-        array = np.full(4_000_000, communicator.rank + 1, np.int32)
-        communicator.all_reduce(array)
 
 
 # Joining
@@ -225,86 +212,6 @@ def test_a_worker_that_dies_while_it_waits_frees_its_place(tree: Tree) -> None:
         process.kill()
     tree.wait_until_idle()
     tree.run(["right", "low"], add, job=job)
-
-
-def lasting(address: str, rank: int, job: str, world: int) -> Rank:
-    options = {"job": job, "world_size": world, "timeout": LIMIT, "join_timeout": LIMIT}
-    return Rank(address, rank, add_for_ever, options)
-
-
-def failures(ranks: list[Rank]) -> list[str]:
-    began = time.monotonic()
-    raised = errors(ranks)
-    assert time.monotonic() - began < PROMPTLY
-    return [f"{type(error).__name__}: {error}" for error in raised]
-
-
-def is_moving(address: str) -> bool:
-    with closing(ControlClient(address)) as client:
-        return any(row.name == "results" and row.job is None and row.value > 1000 for row in client.statistics())
-
-
-def check_leaf_end(places: Sequence[str], end: Callable[[], object]) -> None:
-    """The leaf's own workers lose their switch, the others those workers; the root and other leaves serve on."""
-    left, right, root = places
-    ranks = [lasting(address, rank, "split", 3) for rank, address in enumerate(places)]
-    wait_until(lambda: is_moving(root), "nothing moves")
-    end()
-    said = failures(ranks)
-    assert said[1].startswith(f"SwitchLostError: the switch at {right}")
-    for other in (said[0], said[2]):
-        assert re.match(r"PeerLostError: rank 1 \(127\.0\.0\.1:\d+\) of job 'split' (died|is cut off)", other)
-    again = [Rank(address, rank, add, {"job": "split", "world_size": 2}) for rank, address in enumerate((left, root))]
-    assert errors(again) == [None, None]
-
-
-def test_a_leaf_that_is_killed() -> None:
-    with Tree({"root": None, "left": "root"}) as tree, SwitchProcess("--parent", tree.address("root")) as right:
-        check_leaf_end((tree.address("left"), right.address, tree.address("root")), right.kill)
-        wait_until(lambda: max_ranks(tree.address("root")) == 31 + 32, "the root still counts on the leaf")
-
-
-def test_a_leaf_that_is_shut_down() -> None:
-    with Tree(TWO_LEVELS) as tree:
-        check_leaf_end([tree.address(name) for name in ("left", "right", "root")], tree["right"].close)
-
-
-def check_root_end(places: Sequence[str], end: Callable[[], object]) -> None:
-    _, low, root = places
-    ranks = [lasting(address, rank, "rootless", 3) for rank, address in enumerate(places)]
-    wait_until(lambda: is_moving(root), "nothing moves")
-    end()
-    for said in failures(ranks):
-        assert said.startswith("SwitchLostError: the switch at")
-        assert root in said
-    with pytest.raises(SwitchUnreachableError, match=root):
-        ControlClient(low)
-
-
-def max_ranks(address: str) -> int:
-    """0 while the switch is out of reach."""
-    try:
-        with closing(ControlClient(address)) as client:
-            return client.info.max_ranks
-    except WiresumError:
-        return 0
-
-
-def test_leaves_come_back_to_a_root_that_was_killed_and_started_again() -> None:
-    with SwitchProcess() as root:
-        parents: dict[str, str | None] = {"middle": root.address, "low": "middle"}
-        with Tree(parents) as tree:
-            middle, low = tree.address("middle"), tree.address("low")
-            check_root_end((middle, low, root.address), root.kill)
-            port = int(root.address.rpartition(":")[2])
-            with SoftwareSwitch(port=0, control_port=port):
-                wait_until(lambda: max_ranks(low) == 31 + 31 + 32, "the leaves did not come back")
-                tree.run(["middle", "low"], add, job="rootless")
-
-
-def test_a_root_that_is_shut_down() -> None:
-    with Tree({"root": None, "middle": "root", "low": "middle"}) as tree:
-        check_root_end([tree.address(name) for name in ("middle", "low", "root")], tree["root"].close)
 
 
 # Disagreement and stalls

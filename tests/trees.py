@@ -5,6 +5,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from host.communicator import Communicator
 from protocol.errors import PeerLostError
 from switch.server import SoftwareSwitch
@@ -76,3 +78,15 @@ class Tree:
 
 TWO_LEVELS: dict[str, str | None] = {"root": None, "left": "root", "right": "root"}
 THREE_LEVELS: dict[str, str | None] = {"root": None, "middle": "root", "right": "root", "low": "middle"}
+
+
+def add(communicator: Communicator) -> None:
+    array = np.full(3000, communicator.rank + 1, np.int32)
+    world = communicator.world_size
+    assert (communicator.all_reduce(array) == world * (world + 1) // 2).all()
+
+
+def add_for_ever(communicator: Communicator) -> None:
+    while True:
+        array = np.full(4_000_000, communicator.rank + 1, np.int32)
+        communicator.all_reduce(array)
