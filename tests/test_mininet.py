@@ -122,12 +122,12 @@ def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:
 
 def test_the_prompt(tmp_path: Path) -> None:
     with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
-        lines = (
-            b"h1 echo from $(hostname -I 2>/dev/null || true) h1\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
-        )
+        lines = b"h1 grep -w h2 /etc/hosts\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
         assert run.end(stdin=lines) == 0, run.stderr
         assert run.left() == []
     said = run.stdout.decode()
+    assert "10.0.0.2\th2" in run.stderr  # where Mininet writes
+    assert "10.0.0.2\th2" not in Path("/etc/hosts").read_text()
     assert "65,536 of 65,536 slots are free" in said
     assert "h1-s1 up: bytes" in said
     assert "[h2] RANK=1" in said

@@ -11,9 +11,11 @@ Every switch lives in a namespace of its own, hands on the hosts' ordinary traff
 nothing of it is seen in the namespace of the machine.
 """
 
+import json
 import os
 import re
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +30,7 @@ from wiresum.lab.shaping import offloads_off
 
 _BRIDGE: Final = "br0"
 _NETMASK: Final = "8"  # of 10.0.0.0, as in every Mininet
+_UP_SECONDS: Final = 20.0
 _READY_SECONDS: Final = 120.0  # the first start compiles kernels
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
@@ -51,6 +54,24 @@ def prepare(node: Any) -> None:
     """Lets a node reach its own address, and spares it the chatter of IPv6."""
     run_in(node.pid, "ip", "link", "set", "lo", "up")
     run_in(node.pid, "sysctl", "-qw", *_QUIET)
+
+
+def bring_up(interfaces: Sequence[Any]) -> None:
+    """Sets the links of these interfaces up at both ends, and waits until the kernel sends packets through them.
+
+    Raises:
+        LabError: it does not within some seconds.
+    """
+    ends = [end for interface in interfaces for end in (interface.link.intf1, interface.link.intf2)]
+    for end in ends:
+        run_in(end.node.pid, "ip", "link", "set", end.name, "up")
+    deadline = time.monotonic() + _UP_SECONDS
+    for end in ends:
+        # An end that was up before its peer drops what it is given until the kernel has looked again.
+        while json.loads(run_in(end.node.pid, "ip", "-j", "link", "show", end.name))[0]["operstate"] != "UP":
+            if time.monotonic() > deadline:
+                raise LabError(f"{end.name} is not up within {_UP_SECONDS:g} s")
+            time.sleep(0.02)
 
 
 class WorkerHost(Host):  # type: ignore[misc]
@@ -186,9 +207,10 @@ class SoftwareSwitch(WiresumSwitch):
         """
         run_in(self.pid, "ip", "link", "add", _BRIDGE, "type", "bridge", "stp_state", "0", "mcast_snooping", "0")
         for interface in self.data_interfaces():
-            run_in(self.pid, "ip", "link", "set", interface.name, "master", _BRIDGE, "up")
+            run_in(self.pid, "ip", "link", "set", interface.name, "master", _BRIDGE)
         run_in(self.pid, "ip", "address", "add", f"{self.address}/{_NETMASK}", "dev", _BRIDGE)
         run_in(self.pid, "ip", "link", "set", _BRIDGE, "up")
+        bring_up(self.data_interfaces())
         words = ["switch", "--bind", self.address, "--seed", str(self.seed)]
         words += ["--port", str(DATA_PORT), "--control-port", str(CONTROL_PORT)]
         for name, rates in self.faults.items():
@@ -245,16 +267,14 @@ class _P4Switch(WiresumSwitch):
         management = Link(node, self)
         for number, (owner, interface) in enumerate(((self, management.intf2), (node, management.intf1))):
             run_in(owner.pid, "ip", "address", "add", f"{_MANAGEMENT[number]}/30", "dev", interface.name)
-            run_in(owner.pid, "ip", "link", "set", interface.name, "up")
         outside = node.intfList()[0]
         run_in(node.pid, "ip", "address", "add", f"{self._controller_address}/{_NETMASK}", "dev", outside.name)
-        run_in(node.pid, "ip", "link", "set", outside.name, "up")
         offloads_off(node.pid, outside.name)
         for interface in ports:
-            run_in(self.pid, "ip", "link", "set", interface.name, "up")
             offloads_off(self.pid, interface.name)
             far = interface.link.intf1 if interface.link.intf2 is interface else interface.link.intf2
             offloads_off(far.node.pid, far.name)
+        bring_up([*ports, management.intf2])
         target = self.launch(self.name, self.target_command([f"{i}@{port.name}" for i, port in enumerate(ports)]))
         words = ["--target", f"{_MANAGEMENT[0]}:{_GRPC_PORT}", "--address", self.address]
         words += ["--bind", self._controller_address, "--control-port", str(CONTROL_PORT)]
