@@ -25,6 +25,7 @@ from switch.job_events import Begin, Install, JoinDone, JoinFailed, Tell
 from switch.job_state import Job, Member, State
 
 WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
+LEAF_GRACE: Final = 10.0  # the same for a leaf switch, which first installs the job, and waits for leaves below it
 
 
 class JobTable(EndingJobs):
@@ -102,8 +103,9 @@ class JobTable(EndingJobs):
 
     def _answer(self, job: Job, member: Member, now: float) -> None:
         assert job.number is not None
-        member.deadline, member.answered = now + WATCH_GRACE, True
-        ranks = () if member.wish.via is None else job.below[member.wish.via]
+        via = member.wish.via
+        member.deadline, member.answered = now + (WATCH_GRACE if via is None else LEAF_GRACE), True
+        ranks = () if via is None else job.below[via]
         self._effects.append(JoinDone(member.membership, job.number, job.slots, ranks))
 
     def not_installed(self, number: int, reason: str) -> None:
@@ -180,7 +182,8 @@ class JobTable(EndingJobs):
                 self._give_up(job, member)
             else:
                 del self._members[membership]
-                self._lose(job, member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
+                grace = WATCH_GRACE if member.wish.via is None else LEAF_GRACE
+                self._lose(job, member, f"died: it opened no watch within {grace:g} s after joining")
         for job in list(self._jobs):
             if job.inquiry is not None and job.inquiry.ends <= now:
                 self._conclude(job, late=True)

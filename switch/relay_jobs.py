@@ -18,7 +18,7 @@ from switch.admission import JoinWish, SlotBudget, check_against, check_alone, c
 from switch.control_messages import is_last, upward
 from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.job_events import JobStatus
-from switch.jobs import WATCH_GRACE
+from switch.jobs import LEAF_GRACE, WATCH_GRACE
 from switch.parent import Parent
 from switch.relay_state import RelayJob, RelayMember, error_of
 
@@ -108,7 +108,7 @@ class RelayJobs:
                 if member.wish.via is not None:
                     self._answer(member, ranks=below[member.wish.via])
             job.check_leaves()
-            async with asyncio.timeout(WATCH_GRACE):
+            async with asyncio.timeout(LEAF_GRACE):
                 await job.leaves_ready
             followed = job.active
             for member in followed:
@@ -155,7 +155,9 @@ class RelayJobs:
         _log.info("job %r begins: number %d, %d slots, ranks %s", job.name, number, job.slots, sorted(job.members))
         try:
             await self._ask(partial(self._plane.add_job, spec))
-        except WiresumError as error:
+        except Exception as error:
+            if not isinstance(error, WiresumError):  # a fault of the switch
+                _log.exception("the data plane could not add job %r", job.name)
             raise JoinRefusedError(f"{self._budget.name} could not set up job {job.name!r}: {error}") from None
 
     def _free_number(self, name: str) -> int:
@@ -176,11 +178,12 @@ class RelayJobs:
                     membership=member.membership, job_number=member.job.number, slots=member.job.slots, ranks=ranks
                 )
             )
-        asyncio.get_running_loop().call_later(WATCH_GRACE, self._expect_watch, member)
+        grace = LEAF_GRACE if member.is_below_leaf else WATCH_GRACE
+        asyncio.get_running_loop().call_later(grace, self._expect_watch, member, grace)
 
-    def _expect_watch(self, member: RelayMember) -> None:
+    def _expect_watch(self, member: RelayMember, grace: float) -> None:
         if not member.watched:
-            self._lose(member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
+            self._lose(member, f"died: it opened no watch within {grace:g} s after joining")
             self._members.pop(member.membership, None)
 
     # What the parent tells
@@ -230,17 +233,16 @@ class RelayJobs:
         """A rank goes without leaving."""
         if member.over:
             return
-        if member.upstream:
-            self._give_up(member, how)
+        self._give_up(member, how)
         member.over = True
         if member.job.state == "installing":
             self._fail(member.job, PeerLostError(f"{member.name} of job {member.job.name!r} {how}"))
         self._settle(member.job)
 
     def _give_up(self, member: RelayMember, reason: str, *, refused: bool = False) -> None:
-        """Tells the parent that a rank is not there any more."""
-        request = pb.LeaveRequest(membership=member.upstream, reason=reason, refused=refused)
+        """Tells the parent that a rank is not there any more, if it knows it."""
         if member.upstream:
+            request = pb.LeaveRequest(membership=member.upstream, reason=reason, refused=refused)
             self._spawn(self._tell_parent("Leave", request))
 
     async def _tell_parent(self, call: str, request: Any) -> None:
@@ -249,11 +251,9 @@ class RelayJobs:
 
     def _abandon(self, job: RelayJob, error: WiresumError) -> None:
         """Gives a job up that has not begun, above and below."""
+        refused = isinstance(error, JoinRefusedError)
         for member in job.active:
-            if isinstance(error, JoinRefusedError):
-                self._give_up(member, str(error), refused=True)
-            else:
-                self._give_up(member, "died")
+            self._give_up(member, str(error) if refused else "died", refused=refused)
         self._fail(job, error)
 
     def _fail(self, job: RelayJob, error: WiresumError, event: pb.Event | None = None) -> None:

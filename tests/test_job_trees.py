@@ -117,7 +117,9 @@ def test_a_leaf_that_dies_before_the_job_begins_fails_the_others() -> None:
     table.effects()
     for membership in (first, third):
         table.watching(membership, 1.0)
-    table.expire(6.0)
+    table.expire(10.9)
+    assert events(table.effects()) == {}
+    table.expire(11.0)
     effects = table.effects()
     (failed,) = only(effects, JoinFailed)
     assert failed.membership == second

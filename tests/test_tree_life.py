@@ -148,7 +148,7 @@ def test_more_ranks_than_the_tree_takes(tree: Tree) -> None:
 
 def test_more_ranks_than_one_switch_takes_directly() -> None:
     with Tree(TWO_LEVELS) as tree:
-        ranks = tree.start(["left"] * 33, add, join_timeout=3.0, job="crowd")
+        ranks = tree.start(["left"] * 33, add, join_timeout=5.0, job="crowd")
         raised = errors(ranks)
         (refused,) = [str(error) for error in raised if isinstance(error, JoinRefusedError)]
         assert "job 'crowd' has 32 workers and leaf switches at this switch already" in refused

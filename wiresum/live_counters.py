@@ -11,7 +11,7 @@ from switch.dataplane import Counter
 from switch.job_events import JobStatus
 
 _RATES = ("received", "results", "bytes_in", "bytes_out")
-_QUIET = frozenset((*_RATES, "contributions"))
+_QUIET = frozenset((*_RATES, "contributions", "partials"))
 
 
 class LiveCounters:

@@ -79,7 +79,7 @@ def _tables(report: SwitchReport) -> Iterator[RenderableType]:
 
 
 def _rank_table(title: str, ranks: list[int], counters: list[CounterRow]) -> Table:
-    """A column for each rank, as there are more counters than fit side by side; -1 stands for a leaf switch's parent."""
+    """A column for each rank, as there are more counters than fit side by side; -1 is a leaf switch's parent."""
     table = Table("counter", title=title, title_justify="left")
     for rank in ranks:
         table.add_column("parent" if rank < 0 else f"rank {rank}", justify="right")
