@@ -30,6 +30,8 @@ def why_not() -> str:
     missing = [tool for tool in ("mnexec", "ip", "tc", "ethtool", "setpriv") if shutil.which(tool) is None]
     if missing:
         return f"needs {', '.join(missing)}"
+    if subprocess.run(["unshare", "--net", "ip", "link", "set", "lo", "up"], capture_output=True).returncode:
+        return "needs to be allowed to make network namespaces"
     try:
         found = find_spec("mininet.net")
     except ModuleNotFoundError:

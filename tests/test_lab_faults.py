@@ -113,10 +113,11 @@ def test_a_rate_is_htb_with_a_queue_in_bytes(commands: list[str]) -> None:
 
 
 def test_netem_is_told_every_fault(commands: list[str]) -> None:
-    shape(1, "eth0", Direction(delay=0.01, loss=0.01, duplicate=0.002, reorder=0.03), FULL, netem=True)
-    (command,) = commands
-    assert command.endswith(
-        "root handle 10: netem limit 1000 delay 10000us loss 1.000000% duplicate 0.200000% reorder 3.000000%"
+    shape(1, "eth0", Direction(rate=5, delay=0.01, loss=0.01, duplicate=0.002, reorder=0.03), FULL, netem=True)
+    (command,) = [command for command in commands if "netem" in command]
+    assert command == (
+        "tc qdisc add dev eth0 parent 1:2 handle 10: netem limit 1032 delay 10000us loss 1.000000% "
+        "duplicate 0.200000% reorder 3.000000%"
     )
 
 
@@ -136,6 +137,7 @@ def test_missing_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def without(monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(wiresum.lab.kernel, "find_spec", lambda name: object())
+    monkeypatch.setattr(wiresum.lab.kernel, "_works", lambda *command: True)
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool in tools else f"/bin/{tool}")
 
 
@@ -143,6 +145,13 @@ def test_missing_tools_are_named_with_their_packages(monkeypatch: pytest.MonkeyP
     without(monkeypatch, "mnexec", "tcpdump")
     with pytest.raises(LabError, match=r"needs mnexec, tcpdump: apt-get install mininet tcpdump$"):
         check_machine(tools=("tcpdump",))
+
+
+def test_a_container_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch)
+    monkeypatch.setattr(wiresum.lab.kernel, "_works", lambda *command: False)
+    with pytest.raises(LabError, match="may not make network namespaces"):
+        check_machine()
 
 
 def test_missing_bmv2(monkeypatch: pytest.MonkeyPatch) -> None:

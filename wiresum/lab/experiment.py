@@ -157,7 +157,10 @@ class Experiment:
     @contextmanager
     def running(self) -> Iterator["Experiment"]:
         """Prepares the machine, and saves what was measured, even if it was interrupted."""
-        check_machine()
+        try:
+            check_machine()
+        except LabError as error:
+            raise SystemExit(str(error)) from None
         terminate_on(signal.SIGTERM, signal.SIGHUP)
         remove_leftovers()
         self.options.out.mkdir(parents=True, exist_ok=True)

@@ -76,6 +76,8 @@ def check_machine(*, bmv2: bool = False, tools: tuple[str, ...] = ()) -> None:
     if wanted:
         packages = " ".join(sorted({_PACKAGES.get(tool, tool) for tool in wanted}))
         raise LabError(f"this needs {', '.join(wanted)}: apt-get install {packages}")
+    if not _works("ip", "link", "set", "lo", "up"):
+        raise LabError("root may not make network namespaces here, as in a container without that privilege")
     # Not find_spec("mininet"): a folder of that name in the working directory would do.
     try:
         found = find_spec("mininet.net")

@@ -1,5 +1,6 @@
 """Rate, queue and faults on interfaces, by tc and nftables. Every command's result is checked."""
 
+import math
 from typing import Final
 
 from wiresum.lab.kernel import Kernel
@@ -7,6 +8,7 @@ from wiresum.lab.programs import LabError, run_in
 from wiresum.lab.topology import FULL_FRAME_BYTES, Direction
 
 _OFFLOADS: Final = ("tx", "off", "rx", "off", "sg", "off", "tso", "off", "gso", "off", "gro", "off")
+_SMALL_FRAME_BYTES: Final = 200
 _BURST_BYTES: Final = 15_000
 _PER_MILLION: Final = 1_000_000
 _UNLIMITED: Final = 100_000.0  # Mbit/s
@@ -86,7 +88,9 @@ def _nft(pid: int, *rules: str) -> None:
 
 
 def _netem(direction: Direction) -> list[str]:
-    words = ["limit", str(direction.queue)]
+    # What is on its way counts, too.
+    under_way = direction.delay * (direction.rate or 1000) * 1e6 / 8 / _SMALL_FRAME_BYTES
+    words = ["limit", str(direction.queue + math.ceil(under_way))]
     if direction.delay or direction.reorder:
         # netem reorders by sending some at once while others wait, so something must wait.
         words += ["delay", f"{(direction.delay or 0.001) * 1e6:.0f}us"]
