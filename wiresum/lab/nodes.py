@@ -35,6 +35,8 @@ _READY_SECONDS: Final = 120.0  # the first start compiles kernels
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
 _QUIET: Final = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+# Three tries to find a neighbour, one a second, are too few on links with loss.
+_PATIENCE: Final = ("mcast_probes", "20", "retrans", "200")
 _MANAGEMENT: Final = ("192.168.254.1", "192.168.254.2")  # target and controller, on a link that nobody else sees
 PACKAGES_FOLDER: Final = str(Path(__file__).resolve().parents[2])
 
@@ -65,6 +67,7 @@ def bring_up(interfaces: Sequence[Any]) -> None:
     ends = [end for interface in interfaces for end in (interface.link.intf1, interface.link.intf2)]
     for end in ends:
         run_in(end.node.pid, "ip", "link", "set", end.name, "up")
+        run_in(end.node.pid, "ip", "ntable", "change", "name", "arp_cache", "dev", end.name, *_PATIENCE)
     deadline = time.monotonic() + _UP_SECONDS
     for end in ends:
         # An end that was up before its peer drops what it is given until the kernel has looked again.
@@ -210,6 +213,7 @@ class SoftwareSwitch(WiresumSwitch):
             run_in(self.pid, "ip", "link", "set", interface.name, "master", _BRIDGE)
         run_in(self.pid, "ip", "address", "add", f"{self.address}/{_NETMASK}", "dev", _BRIDGE)
         run_in(self.pid, "ip", "link", "set", _BRIDGE, "up")
+        run_in(self.pid, "ip", "ntable", "change", "name", "arp_cache", "dev", _BRIDGE, *_PATIENCE)
         bring_up(self.data_interfaces())
         words = ["switch", "--bind", self.address, "--seed", str(self.seed)]
         words += ["--port", str(DATA_PORT), "--control-port", str(CONTROL_PORT)]
