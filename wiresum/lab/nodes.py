@@ -31,6 +31,7 @@ from wiresum.lab.shaping import offloads_off
 _BRIDGE: Final = "br0"
 _NETMASK: Final = "8"  # of 10.0.0.0, as in every Mininet
 _UP_SECONDS: Final = 20.0
+_TRIES: Final = 4
 _READY_SECONDS: Final = 120.0  # the first start compiles kernels
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
@@ -223,8 +224,19 @@ class SoftwareSwitch(WiresumSwitch):
         words += [] if self.slots is None else ["--slots", str(self.slots)]
         words += [] if self.parent is None else ["--parent", self.parent]
         words += [] if self.offload else ["--no-offload"]
-        switch = self.launch(self.name, own_command(*words, *self.options))
-        switch.await_line("wiresum switch ready", _READY_SECONDS)
+        command = own_command(*words, *self.options)
+        for tries_left in reversed(range(_TRIES)):
+            program = self.launch(self.name, command)
+            try:
+                program.await_line("wiresum switch ready", _READY_SECONDS)
+            except LabError:
+                # On links with loss, a leaf may give up before its parent's answer comes through.
+                if self.parent is None or not tries_left or "cannot reach the parent" not in program.said():
+                    raise
+                self.programs.remove(program)
+                program.end()
+            else:
+                break
 
 
 def fault_text(rates: FaultRates) -> str:
