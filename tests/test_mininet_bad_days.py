@@ -5,13 +5,14 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.lab_runs import LabRun, why_not
+from tests.lab_runs import MAIN, ROOT, LabRun, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -135,3 +136,14 @@ def test_tools_that_are_not_installed(tmp_path: Path) -> None:
         assert run.end() == 1
     assert "apt-get install ethtool iproute2 mininet util-linux" in run.stderr
     assert not list((tmp_path / "runs").glob("*/"))
+
+
+def test_a_user_without_root(tmp_path: Path) -> None:
+    nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+    if subprocess.run([*nobody, sys.executable, "-c", "import wiresum.cli"], cwd=ROOT, capture_output=True).returncode:
+        pytest.skip("others may not read this checkout or its Python")
+    command = [*nobody, sys.executable, "-c", MAIN, "--", "true"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "this needs root, for network namespaces: sudo " in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -65,10 +65,11 @@ def run(args: argparse.Namespace) -> int:
     topology = _topology(args)
 
     from wiresum.lab.kernel import check_machine
+
+    check_machine(bmv2=args.switch == "bmv2", tools=("tcpdump",) if args.pcap is not None else ())
     from wiresum.lab.marks import remove_leftovers
     from wiresum.lab.run import terminate_on
 
-    check_machine(bmv2=args.switch == "bmv2", tools=("tcpdump",) if args.pcap is not None else ())
     terminate_on(signal.SIGTERM, signal.SIGHUP)
     for gone in remove_leftovers():
         _tell(f"removed what {gone} had left behind: it was killed")

@@ -4,10 +4,12 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.constants import MAX_RANKS
-from protocol.faults import FaultRates
+
+if TYPE_CHECKING:
+    from protocol.faults import FaultRates
 
 FULL_FRAME_BYTES: Final = 1514
 _MAX_HOSTS: Final = 250
@@ -51,8 +53,10 @@ class Direction:
         """Whether packets meet anything but rate and queue."""
         return any((self.delay, self.loss, self.duplicate, self.reorder))
 
-    def fault_rates(self) -> FaultRates:
+    def fault_rates(self) -> "FaultRates":
         """The same for our own injector; a reordered packet overtakes by part of the delay, as with netem."""
+        from protocol.faults import FaultRates  # loads the kernels, which the command line has no use for
+
         if not self.delay:
             return FaultRates(loss=self.loss, duplicate=self.duplicate, reorder=self.reorder)
         return FaultRates(
