@@ -79,6 +79,8 @@ def remove_leftovers() -> list[str]:
         except BlockingIOError:  # it lives
             continue
         else:
+            if not os.fstat(descriptor).st_nlink:  # it ended in order meanwhile
+                continue
             end_processes(path.stem)
             shutil.rmtree(path.with_suffix(""), ignore_errors=True)
             path.unlink(missing_ok=True)
