@@ -1,6 +1,7 @@
 """`wiresum mininet` in a process of its own, and a look at what it leaves on the machine."""
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -73,6 +74,7 @@ class LabRun:
         )
         self.namespaces: set[str] = set()
         self.stdout = b""
+        self._ended = math.inf
 
     def processes(self) -> dict[int, str]:
         """Every process that descends from this run, but not the run itself, with its command line."""
@@ -129,6 +131,7 @@ class LabRun:
         while True:
             try:
                 self.stdout += self.process.communicate(stdin, timeout=0.2)[0]
+                self._ended = time.clock_gettime(time.CLOCK_BOOTTIME)
                 return self.process.returncode
             except subprocess.TimeoutExpired:
                 assert time.monotonic() < deadline, f"still running after {seconds:g} s:\n{self.stderr}"
@@ -146,7 +149,9 @@ class LabRun:
         found = list(self.processes().values())
         for entry in Path("/proc").iterdir():
             try:
-                if entry.name.isdecimal() and os.readlink(entry / "ns/net") in self.namespaces - {own_namespace()}:
+                # The kernel gives the number of a namespace that has gone to the next one.
+                old = entry.name.isdecimal() and started(entry) < self._ended - 0.5
+                if old and os.readlink(entry / "ns/net") in self.namespaces - {own_namespace()}:
                     found.append(f"process {entry.name} in a namespace of the run")
             except OSError:
                 continue
@@ -164,6 +169,11 @@ class LabRun:
         self._stderr.close()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
+
+
+def started(process: Path) -> float:
+    """When a process was started, in seconds since boot; its folder in /proc is given."""
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
 
 
 def own_namespace() -> str:
