@@ -28,7 +28,7 @@ def why_not() -> str:
     """Why networks cannot be built here; empty if they can."""
     if os.geteuid():
         return "needs root"
-    missing = [tool for tool in ("mnexec", "ip", "tc", "ethtool", "setpriv") if shutil.which(tool) is None]
+    missing = [tool for tool in ("mnexec", "ip", "tc", "ethtool", "setpriv", "tcpdump") if shutil.which(tool) is None]
     if missing:
         return f"needs {', '.join(missing)}"
     if subprocess.run(["unshare", "--net", "ip", "link", "set", "lo", "up"], capture_output=True).returncode:

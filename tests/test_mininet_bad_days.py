@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -98,7 +97,6 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-@pytest.mark.skipif(shutil.which("tcpdump") is None, reason="needs tcpdump")
 def test_a_full_disk(tmp_path: Path, small_disk: Path) -> None:
     noise = (
         "import socket, sys\n"
