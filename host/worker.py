@@ -89,7 +89,7 @@ class Worker:
         state["newest_answered"] = -np.inf
         state["frontier"] = first_chunk - 1
         state["lowest"] = first_chunk
-        state["fastest"] = np.inf
+        state["fastest"] = state["fastest_now"] = np.inf
         state["srtt"] = -1.0
         state["rto"] = initial_rto
         state["rto_min"] = min_rto

@@ -77,7 +77,9 @@ STATE = np.dtype(
         ("lowest", "i8"),  # the lowest chunk that was not answered
         ("frontier", "i8"),  # the highest chunk that was answered
         ("newest_answered", "f8"),  # when it was sent
-        ("fastest", "f8"),  # round trip, seconds
+        ("fastest", "f8"),  # round trip of the last span of time that is over, seconds
+        ("fastest_now", "f8"),  # and of the one that goes on
+        ("fastest_until", "f8"),  # which ends then
         ("srtt", "f8"),  # seconds; below zero until measured
         ("rttvar", "f8"),
         ("rto", "f8"),
@@ -105,6 +107,7 @@ STATE = np.dtype(
 _FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
 _PROBES = 8  # chunks that a time-out sends again
 _REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
+_FASTEST_SECONDS = 0.05  # at least, for which the fastest round trip is remembered
 
 
 @kernel
@@ -419,9 +422,15 @@ def measure(state: Any, flight: Any, now: float) -> None:
         sample = min(sample, state.srtt + max(2 * state.rttvar, state.srtt / 2))
         state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
         state.srtt += (sample - state.srtt) / 8
-    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not.
-    state.fastest = min(state.fastest, sample)
-    limit = min(max(4 * state.rto_min, 16 * state.fastest), state.rto_max)
+    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not. Only
+    # the last while counts, as BBR has it: the first packets have met no queue, and a queue that stays is no loss.
+    if now >= state.fastest_until:
+        state.fastest = state.fastest_now
+        state.fastest_now = np.inf
+        state.fastest_until = now + max(_FASTEST_SECONDS, 4 * state.srtt)
+    state.fastest_now = min(state.fastest_now, now - flight.sent)
+    fastest = min(state.fastest, state.fastest_now)
+    limit = min(max(4 * state.rto_min, 16 * fastest), state.rto_max)
     state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), limit)
 
 

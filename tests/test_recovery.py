@@ -5,6 +5,7 @@ import pytest
 
 from protocol.constants import DType
 from protocol.faults import FaultRates
+from protocol.packets import batches
 from tests.rack import NUMPY_TYPES, Rack
 
 
@@ -51,3 +52,31 @@ def test_a_rank_that_is_late_is_not_flooded() -> None:
     assert rack.now < 20.1
     assert all((out == 2).all() for out in outs)
     assert early.statistics()["rto"] < 0.1
+
+
+def test_a_standing_queue_is_no_loss() -> None:
+    """A slow link's queue holds the whole pool, and round trips grow to hundreds of times that of the first packet."""
+    rack = Rack(ranks=1, slots=512)
+    (worker,) = rack.workers
+    per_packet = 0.0001  # seconds on the link
+    chunks = 20_000
+    (out,) = rack.submit([np.ones(chunks * rack.values, np.int32)], DType.INT32)
+    link: list[tuple[float, bytes]] = []
+    free = 0.0
+    while worker.busy:
+        worker.handle_timer(rack.now)
+        while (batch := worker.packets(rack.now)) is not None:
+            for _, results in rack.aggregator.receive(batch, 0):
+                for result in results:
+                    free = max(free, rack.now) + per_packet
+                    link.append((free, result))
+        arrived = [result for due, result in link if due <= rack.now]
+        link = [(due, result) for due, result in link if due > rack.now]
+        for batch in batches(arrived):
+            worker.receive(batch, rack.now)
+        worker.finished()
+        rack.now += 0.001
+        assert rack.now < 60
+    assert (out == 1).all()
+    sent = worker.statistics()["packets_sent"]
+    assert sent < 1.1 * chunks, f"{sent} packets for {chunks} chunks"
