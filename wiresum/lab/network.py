@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from protocol.constants import CONTROL_PORT, DATA_PORT
+from protocol.constants import DATA_PORT
 from protocol.faults import FaultRates
 from wiresum.lab.faults import FaultPlan, plan_faults
 from wiresum.lab.kernel import Kernel, check_machine, kernel
@@ -58,8 +58,6 @@ class LabSettings:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"a switch is one of {', '.join(KINDS)}, not {self.kind!r}")
-        if self.kind != "software" and len(self.topology.switches) > 1:
-            raise LabError(f"a tree needs switches of kind 'software'; those of kind {self.kind!r} join none yet")
         if self.kind != "software" and self.values not in (None, *P4_VALUES):
             raise ValueError(f"the P4 program adds {P4_VALUES} values per packet, not {self.values}")
 
@@ -152,8 +150,7 @@ class Lab:
             "scratch": self.mark.scratch,
         }
         if switch.parent is not None:
-            above = next(other for other in self.topology.switches if other.name == switch.parent)
-            params["parent"] = f"{above.address}:{CONTROL_PORT}"
+            params["parent"] = self.net[switch.parent].control
         if settings.kind != "software":
             return params | ({} if settings.values is None else {"values": settings.values})
         params["offload"] = settings.offload

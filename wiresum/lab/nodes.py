@@ -255,9 +255,6 @@ class _P4Switch(WiresumSwitch):
 
     def __init__(self, name: str, *, values: int = 64, **params: Any) -> None:
         super().__init__(name, **params)
-        if self.parent is not None:
-            raise LabError(f"{name}: a tree needs switches of kind 'software'; kind {self.kind!r} joins none yet")
-
         self.values = values
         below, _, last = self.address.rpartition(".")
         self._controller_address = f"{below}.{int(last) + 1}"
@@ -296,6 +293,7 @@ class _P4Switch(WiresumSwitch):
         words += ["--bind", self._controller_address, "--control-port", str(CONTROL_PORT)]
         words += ["--ports", f"0-{len(ports) - 1}", "--device-id", str(self.device_id), "--values", str(self.values)]
         words += [] if self.slots is None else ["--slots", str(self.slots)]
+        words += [] if self.parent is None else ["--parent", self.parent]
         controller = self.launch(f"{self.name} controller", own_command("controller", *words), node=node)
         try:
             controller.await_line("wiresum controller ready", _READY_SECONDS)
