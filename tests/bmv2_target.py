@@ -30,7 +30,7 @@ from tests.packet_targets import (
     registers_of,
 )
 from tests.veth_ports import VethPorts
-from tests.veth_ports import why_not as why_no_namespaces
+from tests.veths import MISSING
 from tests.waiting import wait_until
 
 CPU_PORT = 510
@@ -45,7 +45,7 @@ def why_not() -> str | None:
     for tool in ("simple_switch_grpc", "simple_switch_CLI"):
         if shutil.which(tool) is None:
             return f"{tool} is not on PATH"
-    return why_no_namespaces()
+    return MISSING or None
 
 
 class Bmv2Target:

@@ -3,40 +3,18 @@
 Needs root and iproute2. Nothing of it outlives `close`, and nothing is seen outside of the namespace.
 """
 
-import ctypes
 import os
 import select
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TypeVar
+from functools import partial
 
-T = TypeVar("T")
+from tests.veths import ip, run_in
 
 ETH_P_ALL = 3
 SOL_PACKET, PACKET_IGNORE_OUTGOING = 263, 23
-CLONE_NEWNET = 0x40000000
-
-
-def why_not() -> str | None:
-    """Why namespaces cannot be used here, or None."""
-    if os.geteuid():
-        return "needs root, for network namespaces"
-    for tool in ("ip",):
-        if not any((Path(folder) / tool).exists() for folder in os.environ.get("PATH", "").split(os.pathsep)):
-            return f"needs {tool} (iproute2)"
-    return None
-
-
-def run(*command: str) -> str:
-    """Runs a command; its error text is in the exception."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.stdout.strip()}")
-    return done.stdout
 
 
 class VethPorts:
@@ -45,7 +23,7 @@ class VethPorts:
     def __init__(self, ports: Iterable[int]) -> None:
         self.namespace = f"wiresum-test-{os.getpid()}-{os.urandom(3).hex()}"
         self._sockets: dict[int, socket.socket] = {}
-        run("ip", "netns", "add", self.namespace)
+        ip("netns", "add", self.namespace)
         try:
             self.inside("sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
             self.inside("ip", "link", "set", "lo", "up")
@@ -53,7 +31,7 @@ class VethPorts:
                 self.inside("ip", "link", "add", f"s{port}", "type", "veth", "peer", "name", f"h{port}")
                 for name in (f"s{port}", f"h{port}"):
                     self.inside("ip", "link", "set", name, "mtu", "9000", "arp", "off", "up")
-                self._sockets[port] = self.enter(lambda port=port: _packet_socket(f"h{port}"))  # type: ignore[misc]
+                self._sockets[port] = run_in(self.namespace, partial(_packet_socket, f"h{port}"))
         except BaseException:
             self.close()
             raise
@@ -62,30 +40,9 @@ class VethPorts:
         """The switch's end."""
         return f"s{port}"
 
-    def inside(self, *command: str) -> str:
+    def inside(self, *command: str) -> None:
         """Runs a command in the namespace."""
-        return run("ip", "netns", "exec", self.namespace, *command)
-
-    def enter(self, function: Callable[[], T]) -> T:
-        """Calls a function in the namespace; sockets that it makes stay there."""
-        found: list[T] = []
-        failed: list[BaseException] = []
-
-        def call() -> None:
-            try:
-                with open(f"/run/netns/{self.namespace}") as file:
-                    if ctypes.CDLL(None, use_errno=True).setns(file.fileno(), CLONE_NEWNET):
-                        raise OSError(ctypes.get_errno(), "setns")
-                found.append(function())
-            except BaseException as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=call)
-        thread.start()
-        thread.join()
-        if failed:
-            raise failed[0]
-        return found[0]
+        ip("netns", "exec", self.namespace, *command)
 
     def send(self, port: int, frame: bytes) -> None:
         """Sends a frame into the switch."""

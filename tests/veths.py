@@ -29,20 +29,25 @@ class Veths:
 
     def run_in(self, namespace: str, function: Callable[[], T]) -> T:
         """Runs a function in a namespace; sockets that it opens stay there."""
-
-        def enter() -> T:
-            with open(f"/run/netns/{namespace}") as file:
-                _setns(file.fileno())
-            return function()
-
-        with ThreadPoolExecutor(1) as pool:  # a namespace belongs to a thread; this one ends here
-            return pool.submit(enter).result()
+        return run_in(namespace, function)
 
     def mac(self, host: int) -> bytes:
         return bytes((2, 0, 0, 0, 0, host + 1))
 
     def address(self, host: int) -> str:
         return f"10.9.8.{host + 1}"
+
+
+def run_in(namespace: str, function: Callable[[], T]) -> T:
+    """Runs a function in a namespace; sockets that it opens stay there."""
+
+    def enter() -> T:
+        with open(f"/run/netns/{namespace}") as file:
+            _setns(file.fileno())
+        return function()
+
+    with ThreadPoolExecutor(1) as pool:  # a namespace belongs to a thread; this one ends here
+        return pool.submit(enter).result()
 
 
 def _setns(fd: int) -> None:
