@@ -18,6 +18,7 @@ from protocol.constants import DATA_PORT
 from protocol.packets import batches
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import JobSpec, Uplink
+from switch.model.offloads import internet_checksum
 from switch.slot_kernels import COUNTERS
 
 SWITCH_IP = "10.0.0.254"
@@ -223,7 +224,7 @@ class AggregatorTarget:
     def send(self, port: int, packet: bytes) -> Frames:
         parsed = Ether(packet)
         udp = parsed.getlayer(UDP)
-        if udp is None or parsed[IP].dst != SWITCH_IP or not _sound(parsed):
+        if udp is None or parsed[IP].dst != SWITCH_IP or not _sound(packet):
             return []
         payload = packet[14 + 20 + 8 : 14 + parsed[IP].len]
         source = parsed[IP].src, udp.sport
@@ -275,19 +276,16 @@ class AggregatorTarget:
         return {"unknown_source": self._core.unknown_source} if self._core.unknown_source else {}
 
 
-def _sound(packet: ScapyPacket) -> bool:
-    """What the kernel checks before a socket gets a datagram: lengths and checksums."""
-    ip, udp = packet[IP], packet[UDP]
-    if ip.len != udp.len + 20 or ip.ihl != 5 or ip.flags.MF or ip.frag or len(packet) < 14 + ip.len:
+def _sound(frame: bytes) -> bool:
+    """What the kernel checks before a socket gets a datagram: lengths, fragments, and checksums over all of it."""
+    header, datagram = frame[14:34], frame[34:]
+    length, fragment, size = (int.from_bytes(frame[at : at + 2], "big") for at in (16, 20, 38))
+    if header[0] != 0x45 or fragment & 0x3FFF or length != size + 20 or len(datagram) < size:
         return False
-    again = Ether(bytes(packet))
-    del again[IP].chksum
-    if Ether(bytes(again))[IP].chksum != ip.chksum:
+    if internet_checksum(header):
         return False
-    if not udp.chksum:
-        return True
-    del again[UDP].chksum
-    return bool(Ether(bytes(again))[UDP].chksum == udp.chksum)
+    pseudo = header[12:20] + bytes([0, 17]) + datagram[4:6]
+    return datagram[6:8] == b"\0\0" or not internet_checksum(pseudo + datagram[:size])
 
 
 @dataclass(frozen=True)
