@@ -18,7 +18,6 @@ from protocol.constants import DATA_PORT
 from protocol.packets import batches
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import JobSpec, Uplink
-from switch.model.offloads import internet_checksum
 from switch.slot_kernels import COUNTERS
 
 SWITCH_IP = "10.0.0.254"
@@ -282,10 +281,14 @@ def _sound(frame: bytes) -> bool:
     length, fragment, size = (int.from_bytes(frame[at : at + 2], "big") for at in (16, 20, 38))
     if header[0] != 0x45 or fragment & 0x3FFF or length != size + 20 or len(datagram) < size:
         return False
-    if internet_checksum(header):
-        return False
     pseudo = header[12:20] + bytes([0, 17]) + datagram[4:6]
-    return datagram[6:8] == b"\0\0" or not internet_checksum(pseudo + datagram[:size])
+    return _adds_up(header) and (datagram[6:8] == b"\0\0" or _adds_up(pseudo + datagram[:size]))
+
+
+def _adds_up(data: bytes) -> bool:
+    """Whether the one's complement sum of data with its checksum in it is minus zero, as it must be."""
+    words = np.frombuffer(data + bytes(len(data) % 2), ">u2")
+    return int(words.sum(dtype=np.int64)) % 0xFFFF == 0
 
 
 @dataclass(frozen=True)
