@@ -23,7 +23,7 @@ from host.worker import Worker
 from protocol.constants import DEFAULT_VALUES, MAX_SLOTS, check_slots, packet_bytes, size_code
 from protocol.control import format_address
 from protocol.datagrams import DatagramSocket
-from protocol.errors import WiresumError
+from protocol.errors import SwitchUnreachableError, WiresumError
 from protocol.faults import FaultInjector, FaultRates
 
 SWITCH_VARIABLE = "WIRESUM_SWITCH"
@@ -106,7 +106,14 @@ class Communicator:
             info = self._control.info
             self._values = values_per_packet or _most_values(info.values_supported)
             udp = DatagramSocket(("0.0.0.0", 0))
-            udp.connect((info.data_host, info.data_port))
+            try:
+                udp.connect((info.data_host, info.data_port))
+            except OSError as error:
+                address = format_address((info.data_host, info.data_port))
+                reason = error.strerror or error
+                raise SwitchUnreachableError(
+                    f"the switch at {switch} takes packets at {address}, which cannot be reached from here: {reason}"
+                ) from error
             membership = self._control.join(
                 job=job,
                 rank=rank,

@@ -157,6 +157,10 @@ def test_the_prompt(tmp_path: Path) -> None:
         (["--hosts", "2"], "say what to run"),
         (["--loss", "2", "--", "true"], "loss must be a share from 0 to 1, not 2"),
         (["--tree", "x", "--", "true"], "not 'x'"),
+        (["--slots", "3", "--", "true"], "slots must be a power of two"),
+        (["--values", "4000", "--", "true"], "values per packet must be one of"),
+        (["--time-limit", "0", "--", "true"], "must be above 0 seconds, not 0"),
+        (["--name", "../x", "--", "true"], "not '../x'"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(args: list[str], said: str, tmp_path: Path) -> None:

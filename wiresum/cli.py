@@ -55,6 +55,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (WiresumError, OSError) as error:
         if _debugging():
             raise
+        if isinstance(error, OSError) and error.filename is not None and error.strerror:
+            return _fail(f"{error.filename}: {error.strerror}", EXIT_FAILURE)
         return _fail(str(error), EXIT_FAILURE)
     except ValueError as error:
         if _debugging():

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from protocol.constants import check_slots, size_code
 from wiresum.lab.faults import MECHANISMS
 from wiresum.lab.topology import Direction, Topology, from_text, rack
 
@@ -62,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
     command = args.words[1:] if args.words[:1] == ["--"] else args.words
     if not command and not args.cli:
         raise ValueError("say what to run on every host, after --, or ask for the prompt with --cli")
+    _check(args)
     topology = _topology(args)
 
     from wiresum.lab.kernel import check_machine
@@ -161,6 +163,18 @@ def _topology(args: argparse.Namespace) -> Topology:
     if args.tree is not None:
         return from_text(args.tree, up=way, trunk_up=trunk)
     return rack(4 if args.hosts is None else args.hosts, up=way)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What would fail only when everything is built."""
+    if args.slots is not None:
+        check_slots(args.slots)
+    if args.values is not None:
+        size_code(args.values)
+    if args.time_limit is not None and not args.time_limit > 0:
+        raise ValueError(f"the time limit must be above 0 seconds, not {args.time_limit:g}")
+    if args.name is not None and (Path(args.name).name != args.name or args.name in (".", "..")):
+        raise ValueError(f"the name of a run is that of a folder, not {args.name!r}")
 
 
 def _worker_variables(args: argparse.Namespace) -> dict[str, str]:

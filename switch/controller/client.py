@@ -275,7 +275,9 @@ class P4RuntimeClient:
             return self._lost(details)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             return TargetLostError(f"the target at {self.target} did not answer in time when it was to {what}")
-        return WriteError(f"the target at {self.target} did not {what}: {code.name}: {details}", {})
+        # What BMv2 says, without a number, when it was started with another one.
+        hint = f"; was it started with --device-id {self._device_id}?" if "assign device" in details else ""
+        return WriteError(f"the target at {self.target} did not {what}: {code.name}: {details}{hint}", {})
 
     def _lost(self, details: str) -> WiresumError:
         return self.failure or TargetLostError(f"the target at {self.target} is lost: {details}")

@@ -140,7 +140,7 @@ class InterfacePort:
             self._open(name)
         except OSError as error:
             self.close()
-            raise ModelError(f"interface {name!r} cannot be opened: {error.strerror}") from error
+            raise ModelError(f"interface {name!r} cannot be opened: {error.strerror or error}") from error
 
     def _open(self, name: str) -> None:
         index = socket.if_nametoindex(name)

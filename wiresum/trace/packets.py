@@ -217,7 +217,7 @@ def _seen_before(packets: Table) -> tuple[Mask, Mask, int]:
         key = _mix(key ^ packets[name].astype(np.uint64))
     where = packets["file"].astype(np.uint64) << np.uint64(56) ^ packets["tap"].astype(np.uint64)
     taps, tap = np.unique(where, return_inverse=True)
-    numbered = _numbers_its_packets(packets)
+    numbered = _numbers_its_packets(packets, key)
     frame = packets["id"].astype(np.uint64) << np.uint64(32) | packets["segment"].astype(np.uint64)
     with_number = key.copy()
     with_number[numbered] = _mix(key ^ _mix(frame))[numbered]
@@ -248,14 +248,25 @@ def _occurrences(key: npt.NDArray[np.uint64], tap: npt.NDArray[np.int64]) -> tup
     return first, number
 
 
-def _numbers_its_packets(packets: Table) -> Mask:
-    """Whether the packet's sender gives its packets numbers of their own in the IP header."""
+def _numbers_its_packets(packets: Table, key: npt.NDArray[np.uint64]) -> Mask:
+    """Whether the packet's sender gives its packets numbers of their own in the IP header.
+
+    Segmentation offload does not: it counts on from the number of the large packet, and the next one has one more than
+    that. So numbers do not tell packets of a sender apart that has used one for packets of different `key` at a time.
+    """
     _, sender = np.unique(packets["source"], return_inverse=True)
     least = np.full(sender.max(initial=0) + 1, 1 << 16, np.int32)
     most = np.zeros_like(least)
     np.minimum.at(least, sender, packets["id"])
     np.maximum.at(most, sender, packets["id"])
-    numbered: Mask = (least != most)[sender] & (packets["id"] != 0)
+    order = np.lexsort((packets["time"], packets["id"], sender))
+    before, after = order[:-1], order[1:]
+    reused = (sender[before] == sender[after]) & (packets["id"][before] == packets["id"][after])
+    reused &= (key[before] != key[after]) & (packets["segment"][before] == packets["segment"][after])
+    reused &= packets["time"][after] - packets["time"][before] <= _WINDOW
+    doubtful = np.zeros(least.size, bool)
+    doubtful[sender[after[reused]]] = True
+    numbered: Mask = (least != most)[sender] & (packets["id"] != 0) & ~doubtful[sender]
     return numbered
 
 
