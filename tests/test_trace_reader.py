@@ -211,6 +211,15 @@ class TestSeenTwice:
         assert twice.packets["tsi"].tolist() == [0, 1, 3]
         assert twice.duplicates == 2
 
+    def test_parts_cut_before_the_capture_share_numbers_with_what_follows(self, tmp_path: Path) -> None:
+        """A large frame of three that was segmented on the way counts 50, 51, 52, and the next frame is 51 again."""
+        parts = [Seen(0.001 * n, 0, payload(n), number=50 + n) for n in range(3)]
+        again = Seen(0.01, 0, payload(1), number=51)
+        another = Seen(0.02, 0, payload(3), number=52)
+        trace = read(tmp_path, pcap([*parts, again, another]))
+        assert trace.packets["tsi"].tolist() == [0, 1, 2, 1, 3]
+        assert trace.duplicates == 0
+
     def test_on_the_way_in_and_out_of_one_machine(self, tmp_path: Path) -> None:
         """As `tcpdump -i any` shows a frame that crosses a bridge."""
         file = pcap([Seen(0, 0, payload(0)), Seen(0.00001, 0, payload(0))], link=COOKED_2)
