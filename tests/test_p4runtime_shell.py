@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.p4runtime_rig import COMPILED
-from tests.veth_ports import VethPorts, why_not
+from tests.veth_ports import VethPorts
+from tests.veths import MISSING
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -26,7 +27,7 @@ BMV2_REFUSES = {
     "reads_by_priority": "too many values to unpack",  # it gives entries of all priorities
 }
 
-pytestmark = [pytest.mark.skipif(bool(why_not()), reason=str(why_not())), pytest.mark.slow]
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.slow]
 needs_bmv2 = pytest.mark.skipif(shutil.which("simple_switch_grpc") is None, reason="simple_switch_grpc is not on PATH")
 
 

@@ -40,9 +40,9 @@ class VethPorts:
         """The switch's end."""
         return f"s{port}"
 
-    def inside(self, *command: str) -> None:
-        """Runs a command in the namespace."""
-        ip("netns", "exec", self.namespace, *command)
+    def inside(self, *command: str) -> str:
+        """Runs a command in the namespace; returns what it says."""
+        return ip("netns", "exec", self.namespace, *command)
 
     def send(self, port: int, frame: bytes) -> None:
         """Sends a frame into the switch."""

@@ -15,9 +15,10 @@ _CLONE_NEWNET: Final = 0x40000000
 MISSING: Final = "" if os.geteuid() == 0 and Path("/usr/sbin/ip").exists() else "needs root and iproute2"
 
 
-def ip(*words: str) -> None:
+def ip(*words: str) -> str:
     done = subprocess.run(["ip", *words], capture_output=True, text=True)
     assert done.returncode == 0, f"ip {' '.join(words)}: {done.stderr}"
+    return done.stdout
 
 
 @dataclass(frozen=True)
