@@ -11,9 +11,9 @@ from typing import Any
 
 from switch.controller.client import P4RuntimeClient
 from switch.controller.p4info import P4Info, multicast_group
+from switch.controller.program import CPU_PORT, DROPS, FLOOD_GROUP
 from switch.controller.program_files import find
 from tests.packet_targets import (
-    DROPS,
     EVENTS,
     PORTS,
     PROBE_PORT,
@@ -33,8 +33,6 @@ from tests.veth_ports import VethPorts
 from tests.veths import MISSING
 from tests.waiting import wait_until
 
-CPU_PORT = 510
-FLOOD_GROUP = 1
 SECONDS = 10.0  # for a busy machine
 QUIET = 0.3  # seconds in which something that is not to come would have come
 MARKERS = {PROBE_PORT: "02:00:00:00:99:09", PORTS[0]: "02:00:00:00:99:01"}  # senders of end marks, by port

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+from switch.controller.program import CPU_PORT, DROPS, FLOOD_GROUP
 from switch.model.core import ModelSwitch
 from switch.model.matching import Exact
 from tests.packet_targets import (
-    DROPS,
     EVENTS,
     PORTS,
     PROBE_PORT,
@@ -23,8 +23,6 @@ from tests.packet_targets import (
 )
 
 COMPILED = Path(__file__).resolve().parent.parent / "p4" / "compiled"
-CPU_PORT = 510
-FLOOD_GROUP = 1
 
 
 class ModelTarget:

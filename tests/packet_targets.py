@@ -401,4 +401,3 @@ def registers_of(job: Job, values: int, read: Any) -> Registers:
 
 
 EVENTS = {index: name for index, name in enumerate(COUNTERS) if index}
-DROPS = {1: "no_service", 2: "unknown_source", 3: "bad_checksum", 4: "no_header"}
