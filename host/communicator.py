@@ -13,6 +13,7 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from host import environment
 from host.arrays import prepare
 from host.control import ControlClient
 from host.engine import Engine
@@ -26,7 +27,7 @@ from protocol.datagrams import DatagramSocket
 from protocol.errors import SwitchUnreachableError, WiresumError
 from protocol.faults import FaultInjector, FaultRates
 
-SWITCH_VARIABLE = "WIRESUM_SWITCH"
+DEFAULT_JOB = "default"
 
 
 class Communicator:
@@ -41,20 +42,21 @@ class Communicator:
 
     Args:
         switch: control address, "host:port" or "host"; None takes the environment variable WIRESUM_SWITCH.
-        job: name that the ranks of one job share and no other job on the switch uses at the same time.
+        job: name that the ranks of one job share and no other job on the switch uses at the same time; None takes
+            WIRESUM_JOB, or else "default".
         rank: 0 to world_size - 1.
         world_size: ranks of the job, at most 32 on one switch and 1024 over a tree of switches.
-        values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048; None takes the most that
-            the switch can add, up to 256.
-        slots: pool size, a power of two; None leaves it to the switch, which takes no more than the workers'
-            receive buffers hold. The smallest wish of all ranks counts.
+        values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048; None takes
+            WIRESUM_VALUES_PER_PACKET, or else the most that the switch can add, up to 256.
+        slots: pool size, a power of two; None takes WIRESUM_SLOTS, or else leaves it to the switch, which takes no more
+            than the workers' receive buffers hold. The smallest wish of all ranks counts.
         timeout: seconds that one collective may take, from the call on.
         join_timeout: seconds to wait for the other ranks.
         faults: faults to inject into this worker's packets, in both directions.
         fault_seed: their seed.
 
     Raises:
-        TypeError, ValueError: a malformed address or number.
+        TypeError, ValueError: a malformed address or number, or a variable of the environment that holds one.
         SwitchUnreachableError, JoinRefusedError, JoinTimeoutError: see there.
     """
 
@@ -64,7 +66,7 @@ class Communicator:
         self,
         *,
         switch: str | None = None,
-        job: str = "default",
+        job: str | None = None,
         rank: int,
         world_size: int,
         values_per_packet: int | None = None,
@@ -74,10 +76,9 @@ class Communicator:
         faults: FaultRates | None = None,
         fault_seed: int = 0,
     ) -> None:
+        switch = environment.switch_or(switch)
         if switch is None:
-            switch = os.environ.get(SWITCH_VARIABLE)
-            if not switch:
-                raise ValueError(f"no switch: give switch='host:port' or set {SWITCH_VARIABLE}=host:port")
+            raise ValueError(f"no switch: give switch='host:port' or set {environment.SWITCH}=host:port")
         rank, world_size = _integer("rank", rank), _integer("world_size", world_size)
         if values_per_packet is not None:
             values_per_packet = _integer("values_per_packet", values_per_packet)
@@ -89,10 +90,13 @@ class Communicator:
         for name, seconds in (("timeout", timeout), ("join_timeout", join_timeout)):
             if not seconds > 0:
                 raise ValueError(f"{name} must be above 0 seconds, not {seconds}")
-        if not isinstance(job, str):
+        if job is not None and not isinstance(job, str):
             raise TypeError(f"job must be a string, not {job!r}")
         if slots is not None:
             slots = check_slots(_integer("slots", slots))
+        job = environment.job_or(job)
+        job = DEFAULT_JOB if job is None else job
+        values_per_packet, slots = environment.values_or(values_per_packet), environment.slots_or(slots)
         self._rank, self._world_size, self._job = rank, world_size, job
         self._timeout = timeout
         self._history = History()

@@ -136,6 +136,52 @@ def test_switch_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest
         assert communicator.job == "default"
 
 
+def test_pool_packets_and_job_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WIRESUM_SWITCH", text(switch.control_address))
+    monkeypatch.setenv("WIRESUM_SLOTS", "8")
+    monkeypatch.setenv("WIRESUM_VALUES_PER_PACKET", "64")
+    monkeypatch.setenv("WIRESUM_JOB", "mine")
+    with Communicator(rank=0, world_size=1) as communicator:
+        assert (communicator.all_reduce(np.ones(1000, np.float32)) == 1).all()
+        assert (communicator.job, communicator.slots, communicator.values_per_packet) == ("mine", 8, 64)
+    with Communicator(rank=0, world_size=1, slots=16, values_per_packet=32, job="other") as communicator:
+        assert (communicator.job, communicator.slots, communicator.values_per_packet) == ("other", 16, 32)
+    for name in ("SLOTS", "VALUES_PER_PACKET", "JOB"):
+        monkeypatch.setenv(f"WIRESUM_{name}", "")  # as good as not set
+    with Communicator(rank=0, world_size=1) as communicator:
+        assert (communicator.job, communicator.values_per_packet) == ("default", 256)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message", "given"),
+    [
+        ("SLOTS", "7", "WIRESUM_SLOTS must be a power of two from 1 to 16384, not '7'", {"slots": 8}),
+        ("SLOTS", "many", "WIRESUM_SLOTS must be a power of two from 1 to 16384, not 'many'", {"slots": 8}),
+        (
+            "VALUES_PER_PACKET",
+            "100",
+            "WIRESUM_VALUES_PER_PACKET must be one of 32, 64, 128, 256, 512, 1024, 2048, not '100'",
+            {"values_per_packet": 32},
+        ),
+        ("SWITCH", "here:no", "WIRESUM_SWITCH: .* must be HOST or HOST:PORT, .* not 'here:no'", None),
+    ],
+)
+def test_bad_variables_are_named_unless_an_argument_counts_instead(
+    switch: SoftwareSwitch,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    value: str,
+    message: str,
+    given: dict[str, Any] | None,
+) -> None:
+    address: dict[str, Any] = {"switch": text(switch.control_address)}
+    monkeypatch.setenv(f"WIRESUM_{variable}", value)
+    with pytest.raises(ValueError, match=message):
+        Communicator(rank=0, world_size=1, **({} if given is None else address))
+    with Communicator(rank=0, world_size=1, **address, **(given or {})) as communicator:
+        communicator.barrier()
+
+
 def test_numbers_of_numpy_will_do(switch: SoftwareSwitch) -> None:
     with Communicator(
         switch=text(switch.control_address),

@@ -115,8 +115,8 @@ def test_options_come_from_the_environment_unless_given(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(
     ("variable", "text", "words"),
     [
-        ("WIRESUM_SLOTS", "many", "WIRESUM_SLOTS must be a whole number, not 'many'"),
-        ("WIRESUM_VALUES_PER_PACKET", "1.5", "WIRESUM_VALUES_PER_PACKET must be a whole number, not '1.5'"),
+        ("WIRESUM_SLOTS", "many", "WIRESUM_SLOTS must be a power of two from 1 to 16384, not 'many'"),
+        ("WIRESUM_VALUES_PER_PACKET", "1.5", "WIRESUM_VALUES_PER_PACKET must be one of 32, .*2048, not '1.5'"),
         ("WIRESUM_FALLBACK", "no", "WIRESUM_FALLBACK must be one of warn, raise, silent, not 'no'"),
     ],
 )
@@ -131,6 +131,13 @@ def test_bad_environment(monkeypatch: pytest.MonkeyPatch, variable: str, text: s
 def test_bad_fallback() -> None:
     with pytest.raises(ValueError, match="fallback must be one of warn, raise, silent, not 'never'"):
         BackendOptions(fallback="never")
+
+
+def test_bad_numbers_are_told_at_once() -> None:
+    with pytest.raises(ValueError, match="slots must be a power of two from 1 to 16384, not 0"):
+        BackendOptions(slots=0)
+    with pytest.raises(ValueError, match=r"values per packet must be one of \(32, .*\), not 33"):
+        DDPState(values_per_packet=33)
 
 
 def test_state_of_the_hook_can_be_pickled() -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -12,6 +11,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from host import environment
 from host.control import ControlClient
 from host.control_types import CounterRow, SwitchReport
 
@@ -25,17 +25,17 @@ def add_parser(subparsers: Any) -> None:
         "switch",
         metavar="HOST:PORT",
         nargs="?",
-        default=os.environ.get("WIRESUM_SWITCH"),
-        help="control address of the switch (default: the environment's WIRESUM_SWITCH)",
+        help=f"control address of the switch (default: the environment's {environment.SWITCH})",
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON, zeros included")
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints them once."""
-    if not args.switch:
-        raise ValueError("no switch: name one as HOST:PORT, or set WIRESUM_SWITCH")
-    client = ControlClient(args.switch)
+    address = environment.switch_or(args.switch)
+    if address is None:
+        raise ValueError(f"no switch: name one as HOST:PORT, or set {environment.SWITCH}")
+    client = ControlClient(address)
     try:
         report = client.report()
     finally:

@@ -1,10 +1,11 @@
 """Settings of the backend, as `init_process_group(pg_options=...)` takes them."""
 
-import os
 from dataclasses import dataclass, replace
 from typing import Self
 
+from host import environment
 from host.pytorch.fallback import fallback_policy
+from protocol.constants import check_slots, size_code
 from protocol.faults import FaultRates
 
 
@@ -38,6 +39,10 @@ class BackendOptions:
     def __post_init__(self) -> None:
         if self.fallback is not None:
             fallback_policy(self.fallback)
+        if self.values_per_packet is not None:
+            size_code(self.values_per_packet)
+        if self.slots is not None:
+            check_slots(self.slots)
 
     def with_environment(self) -> Self:
         """These options with the environment's settings where they leave a choice.
@@ -47,19 +52,9 @@ class BackendOptions:
         """
         return replace(
             self,
-            switch=self.switch or os.environ.get("WIRESUM_SWITCH"),
-            job=self.job or os.environ.get("WIRESUM_JOB"),
+            switch=environment.switch_or(self.switch),
+            job=environment.job_or(self.job),
             fallback=fallback_policy(self.fallback),
-            values_per_packet=self.values_per_packet or _number("WIRESUM_VALUES_PER_PACKET"),
-            slots=self.slots or _number("WIRESUM_SLOTS"),
+            values_per_packet=environment.values_or(self.values_per_packet),
+            slots=environment.slots_or(self.slots),
         )
-
-
-def _number(variable: str) -> int | None:
-    text = os.environ.get(variable)
-    if not text:
-        return None
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f"{variable} must be a whole number, not {text!r}") from None
