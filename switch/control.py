@@ -14,7 +14,7 @@ from protocol.packets import Address
 from switch.control_service import ControlService
 from switch.dataplane import DataPlane, LeafPlane
 from switch.job_events import JobStatus
-from switch.relay import RelayService
+from switch.tree.relay import RelayService
 
 _STOP_GRACE: Final = 0.5  # seconds that open calls get to end by themselves
 _CONTROL_OPTIONS: Final = (

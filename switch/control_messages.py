@@ -7,7 +7,6 @@ from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, STATUS_BY_ERROR
 from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, WiresumError
-from protocol.packets import Address
 from switch.admission import JoinWish, SlotBudget
 from switch.dataplane import Counter
 from switch.job_events import (
@@ -21,7 +20,7 @@ from switch.job_events import (
     PeerLost,
     Refused,
 )
-from switch.stalls import RankSlot
+from switch.tree.stalls import RankSlot
 
 
 def read_wish(request: pb.JoinRequest, peer: str) -> JoinWish:
@@ -59,32 +58,6 @@ def _host(host: str, peer: str) -> str:
     if family != "ipv4":
         raise JoinRefusedError(f"the worker called from {peer}, and its packets must come from an IPv4 address")
     return rest.rpartition(":")[0]
-
-
-def upward(wish: JoinWish, *, via: Address, most_slots: int, room: int) -> pb.JoinRequest:
-    """The request with which a leaf switch joins its parent for one of its ranks.
-
-    Args:
-        wish: the rank's.
-        via: where the leaf sends from.
-        most_slots: the largest pool that suits the leaf, where the parent chooses.
-        room: the largest that it has room for.
-    """
-    return pb.JoinRequest(
-        protocol_version=PROTOCOL_VERSION,
-        job=wish.job,
-        rank=wish.rank,
-        world_size=wish.world_size,
-        udp_host=wish.address[0],
-        udp_port=wish.address[1],
-        values=wish.values,
-        slots=wish.slots,
-        timeout=wish.timeout,
-        most_slots=min(most_slots, wish.most_slots or most_slots),
-        via_host=via[0],
-        via_port=via[1],
-        room=min(room, wish.room or room),
-    )
 
 
 def message(event: Event) -> pb.Event:

@@ -12,7 +12,6 @@ from protocol.control import PROTOCOL_VERSION, format_address
 from protocol.control_grpc import ControlServicer, grpc
 from protocol.errors import JoinRefusedError, WiresumError
 from protocol.packets import Address
-from switch.children import Children
 from switch.control_messages import abort, is_last, message, read_wish, statistics, write_slots
 from switch.dataplane import DataPlane
 from switch.job_events import (
@@ -27,7 +26,8 @@ from switch.job_events import (
     Tell,
 )
 from switch.jobs import LEAF_GRACE, WATCH_GRACE, JobTable
-from switch.stalls import combine, heard_by_rank
+from switch.tree.children import Children
+from switch.tree.stalls import combine, heard_by_rank
 
 _DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
 _T = TypeVar("_T")

@@ -20,7 +20,7 @@ from switch.job_events import (
     Remove,
 )
 from switch.jobs import JobTable
-from switch.stalls import Account, RankSlot, combine, heard_by_rank
+from switch.tree.stalls import Account, RankSlot, combine, heard_by_rank
 from tests.job_table import events, make_table, only, wish
 
 A, B = ("10.1.0.1", 1000), ("10.1.0.2", 1000)

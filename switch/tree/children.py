@@ -9,7 +9,7 @@ from typing import Final
 from protocol import control_pb2 as pb
 from protocol.constants import MAX_RANKS, MAX_WORLD
 from switch.control_messages import read_slots
-from switch.stalls import Account
+from switch.tree.stalls import Account
 
 ACCOUNT_SECONDS: Final = 1.0  # for a leaf to say why a job does not move on, and for those below it a part of that
 _log = logging.getLogger(__name__)

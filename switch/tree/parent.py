@@ -15,6 +15,8 @@ from protocol.control import (
 )
 from protocol.control_grpc import ControlStub, grpc
 from protocol.errors import JoinRefusedError, SwitchLostError, SwitchUnreachableError, WiresumError
+from protocol.packets import Address
+from switch.admission import JoinWish
 
 CALL_SECONDS: Final = 5.0  # for the parent to answer a call that waits for no other rank
 _OPTIONS: Final = (
@@ -136,3 +138,29 @@ class Parent:
 
     def _unreachable(self, reason: str) -> SwitchUnreachableError:
         return SwitchUnreachableError(f"cannot reach the parent switch's control service at {self.name}: {reason}")
+
+
+def upward(wish: JoinWish, *, via: Address, most_slots: int, room: int) -> pb.JoinRequest:
+    """The request with which a leaf switch joins its parent for one of its ranks.
+
+    Args:
+        wish: the rank's.
+        via: where the leaf sends from.
+        most_slots: the largest pool that suits the leaf, where the parent chooses.
+        room: the largest that it has room for.
+    """
+    return pb.JoinRequest(
+        protocol_version=PROTOCOL_VERSION,
+        job=wish.job,
+        rank=wish.rank,
+        world_size=wish.world_size,
+        udp_host=wish.address[0],
+        udp_port=wish.address[1],
+        values=wish.values,
+        slots=wish.slots,
+        timeout=wish.timeout,
+        most_slots=min(most_slots, wish.most_slots or most_slots),
+        via_host=via[0],
+        via_port=via[1],
+        room=min(room, wish.room or room),
+    )

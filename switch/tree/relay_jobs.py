@@ -1,4 +1,4 @@
-"""How jobs begin and end at a leaf switch. `switch.relay` has the calls that lead to it."""
+"""How jobs begin and end at a leaf switch. `switch.tree.relay` has the calls that lead to it."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, PeerLostError, WiresumError
 from protocol.packets import Address
 from switch.admission import JoinWish, SlotBudget, check_against, check_alone, check_sources, least_slots
-from switch.control_messages import is_last, upward
+from switch.control_messages import is_last
 from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.job_events import JobStatus
 from switch.jobs import LEAF_GRACE, WATCH_GRACE
-from switch.parent import Parent
-from switch.relay_state import RelayJob, RelayMember, error_of
+from switch.tree.parent import Parent, upward
+from switch.tree.relay_state import RelayJob, RelayMember, error_of
 
 _DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
 _T = TypeVar("_T")

@@ -22,12 +22,12 @@ from protocol.errors import (
     WiresumError,
 )
 from protocol.packets import Address
-from switch.children import ACCOUNT_SECONDS, Children
 from switch.control_messages import abort, is_last, read_wish, statistics, write_slots
 from switch.dataplane import LeafPlane
-from switch.parent import CALL_SECONDS
-from switch.relay_jobs import RelayJobs
-from switch.stalls import combine, heard_by_rank
+from switch.tree.children import ACCOUNT_SECONDS, Children
+from switch.tree.parent import CALL_SECONDS
+from switch.tree.relay_jobs import RelayJobs
+from switch.tree.stalls import combine, heard_by_rank
 
 _ATTACH_INTERVAL: Final = 0.5  # seconds between attempts to be known to the parent again
 _CLOSE_SECONDS: Final = 1.0  # to tell the parent what becomes of the ranks
