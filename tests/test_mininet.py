@@ -138,10 +138,13 @@ def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:
 
 def test_the_prompt(tmp_path: Path) -> None:
     with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
-        lines = b"h1 grep -w h2 /etc/hosts\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
+        # An address without a name is answered as such, at once: torch warns of anything else.
+        ask = b"h1 python3 -c \"import socket; print(socket.getnameinfo(('::ffff:10.0.0.2', 5, 0, 0), 0))\"\n"
+        lines = ask + b"h1 grep -w h2 /etc/hosts\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
         assert run.end(stdin=lines) == 0, run.stderr
         assert run.left() == []
     said = run.stdout.decode()
+    assert "('::ffff:10.0.0.2', '5')" in run.stderr
     assert "10.0.0.2\th2" in run.stderr  # where Mininet writes
     assert "10.0.0.2\th2" not in Path("/etc/hosts").read_text()
     assert "65,536 of 65,536 slots are free" in said

@@ -17,13 +17,13 @@ from protocol.faults import FaultRates
 from wiresum.lab.faults import FaultPlan, plan_faults
 from wiresum.lab.kernel import Kernel, check_machine, kernel
 from wiresum.lab.marks import VARIABLE, RunMark
+from wiresum.lab.names import mount_names
 from wiresum.lab.programs import LabError, Program, run_in
 from wiresum.lab.shaping import lose, lost_frames, offloads_off, shape
 from wiresum.lab.topology import LinkSpec, Topology
 
 KINDS: Final = ("software", "model", "bmv2")
 P4_VALUES: Final = (32, 64, 256)
-_ETC_HOSTS: Final = Path("/etc/hosts")
 _SEED_STRIDE: Final = 1_000_003
 
 
@@ -124,21 +124,10 @@ class Lab:
             else:
                 self.net.addLink(*ends)
         self.net.build()
-        self._names()
+        mount_names(self.topology, [self.net[host.name].pid for host in self.topology.hosts], self.mark.scratch)
         for link in self.topology.links:
             self._shape(link)
         self.net.start()
-
-    def _names(self) -> None:
-        """Lets hosts call each other by name; each has mounts of its own, which end with it."""
-        if not _ETC_HOSTS.exists():
-            return
-        nodes = [(host.address, host.name) for host in self.topology.hosts]
-        nodes += [(switch.address, switch.name) for switch in self.topology.switches]
-        path = self.mark.scratch / "hosts"
-        path.write_text(_ETC_HOSTS.read_text() + "".join(f"\n{address}\t{name}" for address, name in nodes) + "\n")
-        for host in self.topology.hosts:
-            run_in(self.net[host.name].pid, "mount", "--bind", str(path), str(_ETC_HOSTS))
 
     def _params(self, switch: Any) -> dict[str, Any]:
         settings = self.settings
