@@ -397,13 +397,19 @@ class StallRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     MEMBERSHIP_FIELD_NUMBER: builtins.int
+    JOB_NUMBER_FIELD_NUMBER: builtins.int
     membership: builtins.int
+    job_number: builtins.int
+    """in its place, as in Statistics: for tools. A leaf switch answers for its ranks alone."""
     def __init__(
         self,
         *,
         membership: builtins.int = ...,
+        job_number: builtins.int | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["membership", b"membership"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_job_number", b"_job_number", "job_number", b"job_number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_job_number", b"_job_number", "job_number", b"job_number", "membership", b"membership"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_job_number", b"_job_number"]) -> typing.Literal["job_number"] | None: ...
 
 global___StallRequest = StallRequest
 

@@ -138,7 +138,10 @@ class ControlService(ControlServicer):
 
     async def Stall(self, request: pb.StallRequest, context: Any) -> pb.StallReply:  # noqa: N802
         """See control.proto."""
-        job = self._table.running(request.membership)
+        if request.HasField("job_number"):
+            job = self._table.running_number(request.job_number)
+        else:
+            job = self._table.running(request.membership)
         if job is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, "the job is over")
             raise AssertionError("abort raises")

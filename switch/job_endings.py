@@ -54,6 +54,10 @@ class EndingJobs:
         job, _ = self._members.get(membership, (None, None))
         return None if job is None else job.running()
 
+    def running_number(self, number: int) -> RunningJob | None:
+        """The same for the job of a number."""
+        return next((job.running() for job in self._jobs if job.number == number), None)
+
     # Leaving and dying
 
     def given_up(self, membership: int, reason: str, *, refused: bool = False) -> None:

@@ -27,7 +27,8 @@ from switch.dataplane import LeafPlane
 from switch.tree.children import ACCOUNT_SECONDS, Children
 from switch.tree.parent import CALL_SECONDS
 from switch.tree.relay_jobs import RelayJobs
-from switch.tree.stalls import combine, heard_by_rank
+from switch.tree.relay_state import RelayJob
+from switch.tree.stalls import RankSlot, combine, heard_by_rank
 
 _ATTACH_INTERVAL: Final = 0.5  # seconds between attempts to be known to the parent again
 _CLOSE_SECONDS: Final = 1.0  # to tell the parent what becomes of the ranks
@@ -167,7 +168,14 @@ class RelayService(RelayJobs, ControlServicer):
         return pb.LeaveReply()
 
     async def Stall(self, request: pb.StallRequest, context: Any) -> pb.StallReply:  # noqa: N802
-        """See control.proto. The root answers, which asks the leaves."""
+        """See control.proto. The root answers, which asks the leaves; of a job's number, this switch knows its own."""
+        if request.HasField("job_number"):
+            job = next((one for one in self._jobs if one.number == request.job_number), None)
+            if job is None:
+                await context.abort(grpc.StatusCode.NOT_FOUND, "the job is over")
+                raise AssertionError("abort raises")
+            slots, _ = await self._known(job)
+            return pb.StallReply(slots=write_slots(slots))
         reply: pb.StallReply = await self._ask_parent(
             "Stall", pb.StallRequest(membership=self._upstream(request)), context
         )
@@ -252,15 +260,22 @@ class RelayService(RelayJobs, ControlServicer):
         job = next(
             (one for one in self._jobs if one.parent_number == query.job_number and one.number is not None), None
         )
-        if job is not None and job.number is not None:
-            below = tuple(job.below.values())
-            deeper = any(member.is_below_leaf for member in job.members.values())
-            accounts = await self._children.accounts(job.number, ACCOUNT_SECONDS / 2) if deeper else []
-            try:
-                stalled = await self._ask(partial(self._plane.stalled, job.number))
-                heard = heard_by_rank(await self._ask(partial(self._plane.last_heard, job.number)), below, accounts)
-            except WiresumError:  # it ended meanwhile
-                stalled, heard = [], {}
-            answer.slots.extend(write_slots(combine(stalled, below, accounts)))
+        if job is not None:
+            slots, heard = await self._known(job)
+            answer.slots.extend(write_slots(slots))
             answer.heard.extend(pb.RankHeard(rank=rank, last_heard=last) for rank, last in heard.items())
         await self._tell_parent("AnswerStall", answer)
+
+    async def _known(self, job: RelayJob) -> tuple[list[RankSlot], dict[int, float | None]]:
+        """What this switch and those below it know of a job's waiting slots, and when each rank was last heard."""
+        if job.number is None:
+            return [], {}
+        below = tuple(job.below.values())
+        deeper = any(member.is_below_leaf for member in job.members.values())
+        accounts = await self._children.accounts(job.number, ACCOUNT_SECONDS / 2) if deeper else []
+        try:
+            stalled = await self._ask(partial(self._plane.stalled, job.number))
+            heard = heard_by_rank(await self._ask(partial(self._plane.last_heard, job.number)), below, accounts)
+        except WiresumError:  # it ended meanwhile
+            return [], {}
+        return combine(stalled, below, accounts), heard

@@ -25,7 +25,8 @@ def mount_names(topology: Topology, pids: Iterable[int], folder: Path) -> None:
     """
     mounts = {}
     if _HOSTS.exists():
-        nodes = [(node.address, node.name) for node in (*topology.hosts, *topology.switches)]
+        nodes = [(host.address, host.name) for host in topology.hosts]
+        nodes += [(switch.address, switch.name) for switch in topology.switches]
         lines = [_HOSTS.read_text().rstrip("\n"), *(f"{address}\t{name}" for address, name in nodes)]
         mounts[_HOSTS] = "\n".join(lines) + "\n"
     if _SWITCH.exists():
