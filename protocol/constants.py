@@ -74,6 +74,35 @@ class Op(IntEnum):
     MEAN = 1
 
 
+class SlotEvent(IntEnum):
+    """What a switch counts for each member of a job, by the number of the counter.
+
+    All switches count the same: the software switch in its kernels, a P4 switch under the numbers of the enum Event in
+    p4/constants.p4. There 0 is no event, and what came in is counted elsewhere.
+    """
+
+    RECEIVED = 0
+    CONTRIBUTIONS = 1
+    DUPLICATES = 2
+    PREVIOUS = 3
+    STALE = 4
+    WRONG_JOB = 5
+    WRONG_SIZE = 6
+    OUTSIDE_POOL = 7
+    WRONG_INDEX = 8
+    RESERVED_BITS = 9
+    RESULTS = 10
+    RETRANSMITTED = 11
+    PARTIALS = 12
+    PARTIALS_AGAIN = 13
+    UNNEEDED = 14
+
+    @property
+    def counter(self) -> str:
+        """The name in statistics."""
+        return self.name.lower()
+
+
 def packet_bytes(values: int) -> int:
     """Bytes of UDP payload of a packet that carries `values` values."""
     return PREFIX_BYTES + VALUE_BYTES * values

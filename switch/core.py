@@ -6,10 +6,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from protocol.constants import SlotEvent
 from protocol.packets import Address, PacketBatch
 from switch.dataplane import Counter, JobSpec, StalledSlot
 from switch.pump_kernels import PORT
-from switch.slot_kernels import COUNTERS
 from switch.slots import Aggregator, Result
 
 _BYTES: Final = ("bytes_in", "bytes_out")
@@ -80,8 +80,8 @@ class Job:
         counted: npt.NDArray[np.int64] = self.aggregator.counters[: len(self.ends)]
         ranks = [None if end is self.parent else self.spec.ranks_below(end.rank)[0] for end in self.ends]
         rows: list[tuple[str, int | None, int]] = []
-        for i, name in enumerate(COUNTERS):
-            rows.extend((name, rank, int(row[i])) for rank, row in zip(ranks, counted, strict=True))
+        for event in SlotEvent:
+            rows.extend((event.counter, rank, int(row[event])) for rank, row in zip(ranks, counted, strict=True))
         for end, rank in zip(self.ends, ranks, strict=True):
             rows.extend((name, rank, int(end.record[name])) for name in _BYTES)
         return rows
@@ -177,7 +177,7 @@ class SwitchCore:
     def statistics(self) -> list[Counter]:
         """Counters of each rank of each job, and totals of the switch, which include the jobs that have ended."""
         rows: list[Counter] = []
-        totals = dict.fromkeys((*COUNTERS, *_BYTES), 0) | self._ended
+        totals = dict.fromkeys((*(event.counter for event in SlotEvent), *_BYTES), 0) | self._ended
         for number, job in sorted(self.jobs.items()):
             for name, rank, value in job.counters():
                 rows.append(Counter(name=name, job=job.spec.name, job_number=number, rank=rank, value=value))

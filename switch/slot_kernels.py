@@ -17,6 +17,7 @@ from protocol.constants import (
     SLOT_MASK,
     VALUE_BYTES,
     VERSION_BIT,
+    SlotEvent,
 )
 from protocol.jit import kernel
 from protocol.kernels import (
@@ -46,6 +47,8 @@ SLOT = np.dtype(
     align=True,
 )
 
+SLOT_EVENTS = len(SlotEvent)
+
 # What a job's kernel calls share: numbers and addresses.
 JOB = np.dtype(
     [
@@ -58,7 +61,7 @@ JOB = np.dtype(
         ("slots", "i8"),
         ("pool", "i8"),  # SLOT records, shape (slots,)
         ("registers", "i8"),  # uint32 in host order, shape (slots, 2, values)
-        ("counters", "i8"),  # int64, shape (ranks + 1, len(COUNTERS))
+        ("counters", "i8"),  # int64, shape (ranks + 1, SLOT_EVENTS): one row a rank and one for the parent
         ("out", "i8"),  # results: uint8, shape (4 + 2 * ranks, row_bytes)
         ("row_bytes", "i8"),
         ("filled", "i8"),  # packets in each row of the results: int64, shape (4 + 2 * ranks,)
@@ -69,42 +72,6 @@ JOB = np.dtype(
     align=True,
 )
 
-# Columns of the counters, one row a rank and one for the parent.
-COUNTERS = (
-    "received",
-    "contributions",
-    "duplicates",
-    "previous",
-    "stale",
-    "wrong_job",
-    "wrong_size",
-    "outside_pool",
-    "wrong_index",
-    "reserved_bits",
-    "results",
-    "retransmitted",
-    "partials",
-    "partials_again",
-    "unneeded",
-)
-(
-    RECEIVED,
-    CONTRIBUTIONS,
-    DUPLICATES,
-    PREVIOUS,
-    STALE,
-    WRONG_JOB,
-    WRONG_SIZE,
-    OUTSIDE_POOL,
-    WRONG_INDEX,
-    RESERVED_BITS,
-    RESULTS,
-    RETRANSMITTED,
-    PARTIALS,
-    PARTIALS_AGAIN,
-    UNNEEDED,
-) = range(len(COUNTERS))
-
 # Where a result goes: rows of the output buffer. Two for all ranks, with values and without, then two for each rank,
 # then two for the parent.
 TO_ALL = 0
@@ -114,7 +81,7 @@ TO_ALL = 0
 def check(address: int, length: int, job: int, slots: int, size: int, value_bytes: int) -> int:
     """The counter of the reason to drop this packet, or -1 if it is in order."""
     if length < PREFIX_BYTES:
-        return WRONG_SIZE
+        return SlotEvent.WRONG_SIZE
     kind = load8(address)
     msg_type = kind >> 4
     if msg_type == MSG_VALUES:
@@ -122,20 +89,20 @@ def check(address: int, length: int, job: int, slots: int, size: int, value_byte
     elif msg_type == MSG_EXPONENTS:
         expected = PREFIX_BYTES
     else:
-        return WRONG_SIZE
+        return SlotEvent.WRONG_SIZE
     if length != expected or kind & 7 != size:
-        return WRONG_SIZE
+        return SlotEvent.WRONG_SIZE
     if load8(address + 1) != job:
-        return WRONG_JOB
+        return SlotEvent.WRONG_JOB
     index = load16(address + 6)
     if kind & 8 or index & 0x4000:
-        return RESERVED_BITS
+        return SlotEvent.RESERVED_BITS
     if index & SLOT_MASK >= slots:
-        return OUTSIDE_POOL
+        return SlotEvent.OUTSIDE_POOL
     chunk = load32(address + 2)
     version = VERSION_BIT if chunk // slots & 1 else 0
     if index != version | (chunk & (slots - 1)):
-        return WRONG_INDEX
+        return SlotEvent.WRONG_INDEX
     return -1
 
 
@@ -175,11 +142,11 @@ def receive_results(job_address: int, data: int, length: int, segment: int) -> i
     spec = carray(pointer(job_address), (1,), JOB)[0]
     ranks, slots, per_packet = spec.ranks, spec.slots, spec.values
     pool = carray(pointer(spec.pool), (slots,), SLOT)
-    counters = carray(pointer(spec.counters + ranks * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
+    counters = carray(pointer(spec.counters + ranks * 8 * SLOT_EVENTS), (SLOT_EVENTS,), np.int64)
     value_bytes = VALUE_BYTES * per_packet
     for start in range(0, length, segment):
         packet = data + start
-        counters[RECEIVED] += 1
+        counters[SlotEvent.RECEIVED] += 1
         reason = check(packet, min(segment, length - start), spec.parent_job, slots, spec.size, value_bytes)
         if reason >= 0:
             counters[reason] += 1
@@ -191,9 +158,9 @@ def receive_results(job_address: int, data: int, length: int, segment: int) -> i
         version = index >> 15
         registers = pool[slot]
         if np.uint32(chunk) != registers.newest or registers.count[version] != ranks or registers.final[version]:
-            counters[UNNEEDED] += 1
+            counters[SlotEvent.UNNEEDED] += 1
             continue
-        counters[RESULTS] += 1
+        counters[SlotEvent.RESULTS] += 1
         registers.final[version] = 1
         e0, e1 = load_signed8(packet + 8), load_signed8(packet + 9)
         registers.e0[version] = e0
@@ -225,12 +192,12 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
     job, size, per_packet = spec.job, spec.size, spec.values
     pool = carray(pointer(spec.pool), (slots,), SLOT)
     values = spec.registers
-    counters = carray(pointer(spec.counters + rank * 8 * len(COUNTERS)), (len(COUNTERS),), np.int64)
+    counters = carray(pointer(spec.counters + rank * 8 * SLOT_EVENTS), (SLOT_EVENTS,), np.int64)
     me = np.uint32(1) << np.uint32(rank)
     value_bytes = VALUE_BYTES * per_packet
     for start in range(0, length, segment):
         packet = data + start
-        counters[RECEIVED] += 1
+        counters[SlotEvent.RECEIVED] += 1
         reason = check(packet, min(segment, length - start), job, slots, size, value_bytes)
         if reason >= 0:
             counters[reason] += 1
@@ -260,7 +227,7 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
                 copy_swapped(packet + PREFIX_BYTES, stored, per_packet)
         elif ahead == 0:
             if registers.seen[version] & me:
-                counters[DUPLICATES] += 1
+                counters[SlotEvent.DUPLICATES] += 1
             else:
                 fresh = True
                 registers.seen[version] |= me
@@ -270,25 +237,25 @@ def receive(job_address: int, rank: int, data: int, length: int, segment: int) -
                 if has_values:
                     add_swapped(packet + PREFIX_BYTES, stored, per_packet)
         elif ahead == -slots:
-            counters[PREVIOUS] += 1
+            counters[SlotEvent.PREVIOUS] += 1
         else:
-            counters[STALE] += 1
+            counters[SlotEvent.STALE] += 1
             continue
 
         if fresh:
-            counters[CONTRIBUTIONS] += 1
+            counters[SlotEvent.CONTRIBUTIONS] += 1
         if registers.count[version] != ranks or not registers.seen[version] & me:
             continue
         row, out_job = TO_ALL, job
         if spec.leaf and not registers.final[version]:
             if ahead < 0:
                 continue  # the generation before, which the parent has not answered
-            counters[PARTIALS if fresh else PARTIALS_AGAIN] += 1
+            counters[SlotEvent.PARTIALS if fresh else SlotEvent.PARTIALS_AGAIN] += 1
             row, out_job = to_rank(ranks), spec.parent_job
         elif fresh:
-            counters[RESULTS] += 1
+            counters[SlotEvent.RESULTS] += 1
         else:
-            counters[RETRANSMITTED] += 1
+            counters[SlotEvent.RETRANSMITTED] += 1
             row = to_rank(rank)
         out = append(spec, row, kind, out_job, chunk, index, int(registers.e0[version]), int(registers.e1[version]))
         if has_values:

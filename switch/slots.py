@@ -18,7 +18,7 @@ from protocol.constants import (
 from protocol.packets import PacketBatch
 from switch import slot_kernels
 from switch.dataplane import StalledSlot
-from switch.slot_kernels import COUNTERS, JOB, SLOT
+from switch.slot_kernels import JOB, SLOT, SLOT_EVENTS
 
 
 class Result(NamedTuple):
@@ -59,7 +59,7 @@ class Aggregator:
         self.pool = np.zeros(slots, SLOT)
         self.pool["newest"] = (np.arange(slots) - slots) % 2**32
         self.registers: npt.NDArray[np.uint32] = np.zeros((slots, 2, values), np.uint32)
-        self.counters: npt.NDArray[np.int64] = np.zeros((ranks + 1, len(COUNTERS)), np.int64)
+        self.counters: npt.NDArray[np.int64] = np.zeros((ranks + 1, SLOT_EVENTS), np.int64)
         self._spec = np.zeros(1, JOB)
         self.full_batch = min(MAX_SEGMENTS, MAX_DATAGRAM // self._packet)  # results that one send can take
         self._filled = np.zeros(4 + 2 * ranks, np.int64)

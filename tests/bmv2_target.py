@@ -11,10 +11,9 @@ from typing import Any
 
 from switch.controller.client import P4RuntimeClient
 from switch.controller.p4info import P4Info, multicast_group
-from switch.controller.program import CPU_PORT, DROPS, FLOOD_GROUP
+from switch.controller.program import CPU_PORT, DROPS, EVENTS, FLOOD_GROUP
 from switch.controller.program_files import find
 from tests.packet_targets import (
-    EVENTS,
     PORTS,
     PROBE_PORT,
     Frames,

@@ -2,11 +2,10 @@
 
 from pathlib import Path
 
-from switch.controller.program import CPU_PORT, DROPS, FLOOD_GROUP
+from switch.controller.program import CPU_PORT, DROPS, EVENTS, FLOOD_GROUP
 from switch.model.core import ModelSwitch
 from switch.model.matching import Exact
 from tests.packet_targets import (
-    EVENTS,
     PORTS,
     PROBE_PORT,
     Frames,

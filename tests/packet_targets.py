@@ -14,11 +14,10 @@ from scapy.layers.l2 import Ether
 from scapy.packet import Packet as ScapyPacket
 from scapy.packet import Raw
 
-from protocol.constants import DATA_PORT
+from protocol.constants import DATA_PORT, SlotEvent
 from protocol.packets import batches
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import JobSpec, Uplink
-from switch.slot_kernels import COUNTERS
 
 SWITCH_IP = "10.0.0.254"
 SWITCH_MAC = "02:00:00:00:be:e0"
@@ -269,7 +268,7 @@ class AggregatorTarget:
 
     def counters(self, job: Job) -> dict[str, int]:
         sums = self._core.jobs[job.number].aggregator.counters.sum(axis=0)
-        return {name: int(value) for name, value in zip(COUNTERS, sums, strict=True) if value}
+        return {event.counter: int(value) for event, value in zip(SlotEvent, sums, strict=True) if value}
 
     def drops(self) -> dict[str, int]:
         return {"unknown_source": self._core.unknown_source} if self._core.unknown_source else {}
@@ -398,6 +397,3 @@ def registers_of(job: Job, values: int, read: Any) -> Registers:
         e1=signed("e1"),
         values=np.stack(stored, axis=2).astype(np.uint32),
     )
-
-
-EVENTS = {index: name for index, name in enumerate(COUNTERS) if index}

@@ -152,7 +152,7 @@ def test_nothing_is_left_of_a_job_that_the_target_refuses(target: FakeTarget, sw
 
 
 def test_counters_start_with_the_job(target: FakeTarget, switch: P4Switch) -> None:
-    for event in EVENTS:
+    for event in EVENTS.values():
         target.counters["events", event_index(1, event)] = 1000
     switch.add_job(spec(workers=WORKERS[:2]))
     for rank in range(2):

@@ -15,11 +15,10 @@ from switch.controller.frames import arp_request, read_arp_reply
 from switch.controller.learning import Learner, Moved
 from switch.controller.p4info import P4Info, decode, encode
 from switch.controller.pools import Numbers, PoolSpace
-from switch.controller.program import EVENTS, WiresumProgram
+from switch.controller.program import WiresumProgram
 from switch.controller.program_files import find
 from switch.controller.replies import Replies
 from switch.dataplane import StalledSlot
-from switch.slot_kernels import COUNTERS
 from tests.waiting import wait_until
 
 
@@ -132,10 +131,6 @@ def test_numbers_travel_as_canonical_byte_strings(bits: int, data: st.DataObject
 def test_the_compiled_program_is_found_and_understood(values: int) -> None:
     program = WiresumProgram.load(*find(values))
     assert (program.values, program.slots, program.members, program.hosts) == (values, 2048, 1023, 1024)
-
-
-def test_counters_have_the_names_of_the_software_switch() -> None:
-    assert ("received", *EVENTS) == COUNTERS[: len(EVENTS) + 1]  # the others are of switches below others
 
 
 def test_a_program_that_is_not_there_is_an_error_with_places_and_sizes(

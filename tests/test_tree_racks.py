@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.constants import DType
+from protocol.constants import DType, SlotEvent
 from protocol.faults import FaultRates
-from switch.slot_kernels import COUNTERS
 from switch.slots import Aggregator
 from tests.rack import Rack
 from tests.test_worker import random_array
@@ -72,7 +71,7 @@ def test_a_leaf_repeats_what_was_lost_between_switches(link: str) -> None:
     assert (first == 6).all()
 
     def count(switch: Aggregator, name: str) -> int:
-        return int(switch.counters[:, COUNTERS.index(name)].sum())
+        return int(switch.counters[:, SlotEvent[name.upper()]].sum())
 
     assert [count(leaf, "partials") for leaf in tree.leaves] == [500, 500]
     assert sum(count(leaf, "partials_again") for leaf in tree.leaves) > 100

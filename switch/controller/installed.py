@@ -108,7 +108,7 @@ class InstalledJob:
         """
         name, number = self.spec.name, self.spec.number
         for place, member in enumerate(self.members):
-            counted = {event: self._since(event_index(member, event), cells) for event in EVENTS}
+            counted = {event: self._since(event_index(member, event), cells) for event in EVENTS.values()}
             rank = None
             if place < self.ranks:
                 rank = self.spec.ranks_below(place)[0]

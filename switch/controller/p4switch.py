@@ -258,7 +258,7 @@ class P4Switch:
         members = [member for job in jobs for member in job.members]
         cells = read_counters(self._client.read(self._program.events(members))) if members else {}
         rows = [counter for job in jobs for counter in job.counters(cells)]
-        totals: dict[str, int] = dict.fromkeys(("received", *EVENTS, "bytes_in"), 0) | self._ended
+        totals: dict[str, int] = dict.fromkeys(("received", *EVENTS.values(), "bytes_in"), 0) | self._ended
         for row in rows:
             totals[row.name] += row.value
         drops = read_counters(self._client.read(self._program.drops()))

@@ -7,7 +7,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.constants import DATA_PORT, VALUES_PER_PACKET
+from protocol.constants import DATA_PORT, VALUES_PER_PACKET, SlotEvent
 from protocol.packets import Address
 from switch.controller.errors import ProgramError
 from switch.controller.p4info import P4Info, decode, multicast_group
@@ -17,23 +17,7 @@ CPU_PORT: Final = 510
 FLOOD_GROUP: Final = 1
 FIRST_JOB_GROUP: Final = 2  # of job number 0
 DROPS: Final = {1: "no_service", 2: "unknown_source", 3: "bad_checksum", 4: "no_header"}  # by Drop of constants.p4
-# By Event of constants.p4, from 1 on. The software switch counts the same under these names, but needs numba for it.
-EVENTS: Final = (
-    "contributions",
-    "duplicates",
-    "previous",
-    "stale",
-    "wrong_job",
-    "wrong_size",
-    "outside_pool",
-    "wrong_index",
-    "reserved_bits",
-    "results",
-    "retransmitted",
-    "partials",
-    "partials_again",
-    "unneeded",
-)
+EVENTS: Final = {int(event): event.counter for event in SlotEvent if event}  # by Event of constants.p4
 _EVENT_BITS: Final = 4
 
 _OWN_TABLES: Final = {"WiresumIngress.own_arp": "hdr.arp.target", "WiresumIngress.own_address": "hdr.ipv4.dst"}
@@ -224,7 +208,7 @@ class WiresumProgram:
         address = str(ipaddress.IPv4Address(keys["hdr.ipv4.src"])), keys["hdr.udp.src"]
         return address, int(entry.data.packet_count), int(entry.data.byte_count)
 
-    def events(self, members: Iterable[int], names: Sequence[str] = EVENTS) -> list[Any]:
+    def events(self, members: Iterable[int], names: Sequence[str] = tuple(EVENTS.values())) -> list[Any]:
         """Names the counters of these members and events."""
         return [self.info.counter(_EVENT_COUNTER, event_index(member, name)) for member in members for name in names]
 
@@ -254,7 +238,7 @@ class WiresumProgram:
 
 def event_index(member: int, name: str) -> int:
     """Where the counter of an event of a member stands."""
-    return member << _EVENT_BITS | EVENTS.index(name) + 1
+    return member << _EVENT_BITS | SlotEvent[name.upper()]
 
 
 def read_counters(entities: Iterable[Any]) -> dict[int, int]:
