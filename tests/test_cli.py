@@ -1,7 +1,9 @@
 import re
+import shlex
 import subprocess
 import sys
 from argparse import Namespace
+from pathlib import Path
 
 import pytest
 
@@ -42,7 +44,9 @@ def test_a_wrong_command_shows_the_right_ones(argv: list[str], capsys: pytest.Ca
     assert not argv or all(command in error for command in ("swich", "switch", "demo", "stats"))
 
 
-@pytest.mark.parametrize("command", ["switch", "demo", "stats"])
+@pytest.mark.parametrize(
+    "command", ["switch", "demo", "stats", "p4switch", "controller", "p4resources", "mininet", "trace"]
+)
 def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         main([command, "--help"])
@@ -83,6 +87,18 @@ def test_a_wrong_value_is_named_and_code_2(
     assert one_line(capsys) == f"wiresum: {expected}\n"
 
 
+def test_a_folder_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["demo", "--out", str(file)]) == 2
+    assert one_line(capsys) == f"wiresum: out must be a folder, and {file} is none\n"
+    for words in (["demo", "--out", ""], ["p4resources", ""], ["trace", ""]):
+        with pytest.raises(SystemExit) as exit_:
+            main(words)
+        assert exit_.value.code == 2
+        assert "the name of a file or folder must not be empty" in capsys.readouterr().err
+
+
 def test_no_switch_at_the_address(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["stats", "127.0.0.1:1"]) == 1
     assert "127.0.0.1:1" in one_line(capsys)
@@ -92,6 +108,17 @@ def test_ctrl_c_is_code_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
     fail_with(monkeypatch, KeyboardInterrupt())
     assert main(["switch"]) == 130
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "words", ["p4resources", "p4resources --per-alu 1 | head -n 1", "--help >&-", "p4resources >&- 2>&-"]
+)
+def test_output_that_nobody_reads(words: str) -> None:
+    command, _, pipe = words.partition(" | ")
+    pipe = f" | {pipe}" if pipe else " | true" if ">" not in command else ""
+    shell = f"{shlex.quote(sys.executable)} -m wiresum {command}{pipe}"
+    done = subprocess.run(["sh", "-c", shell], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, timeout=60, text=True)
+    assert done.stderr == ""
 
 
 def test_a_missing_package_names_its_extra(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

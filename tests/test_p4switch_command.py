@@ -129,17 +129,25 @@ def test_packets_between_interfaces_are_captured(tmp_path: Path) -> None:
         (["nothere.json"], 1, "cannot read nothere.json: No such file or directory"),
         ([P4INFO], 1, "p4rt_all.p4info.txtpb: not JSON"),
         (["--p4info", JSON, JSON], 1, "p4rt_all.json is not p4info as text"),
-        (["--no-p4", "-i", "veth0"], 1, "expected PORT@INTERFACE"),
+        (["--no-p4", "-i", "veth0"], 2, "-i: expected PORT@INTERFACE with a port from 0 to 511, got 'veth0'"),
+        (["--no-p4", "-i", "0@lo", "-i", "0@lo"], 2, "port 0 or interface 'lo' stands twice"),
+        (["--no-p4", JSON], 2, f"--no-p4 starts without a program, and {JSON} is given"),
+        (["--no-p4", "--json", JSON], 2, f"--no-p4 starts without a program, and {JSON} is given"),
+        (["--no-p4", "--p4info", P4INFO], 2, f"--no-p4 starts without a program, and {P4INFO} is given"),
+        ([""], 2, "the name of the file of the program, or of its p4info, is empty"),
+        (["--json", ""], 2, "the name of the file of the program, or of its p4info, is empty"),
         (["--no-p4", "-i", "0@wsnothere"], 1, "wsnothere"),
-        (
-            ["--no-p4", "--grpc-addr", "nowhere"],
-            1,
-            "expected HOST:PORT as address of the P4Runtime server",
-        ),
         (["--no-p4", "--cpu-port", "0"], 2, "the CPU port must be neither 0 nor the drop port 511, got 0"),
         (["--no-p4", "--cpu-port", "5", "-i", "5@lo"], 2, "5 is the CPU port or the drop port"),
         (["--no-p4", "--pcap=/nothere"], 2, "--pcap: /nothere is not a directory"),
         (["--no-p4", "--grpc-server-ssl"], 2, "needs --grpc-server-cert and --grpc-server-key"),
+        (["--no-p4", "--grpc-server-cert", "x"], 2, "--grpc-server-cert has no meaning without --grpc-server-ssl"),
+        (["--no-p4", "--grpc-server-with-client-auth"], 2, "--grpc-server-with-client-auth has no meaning without"),
+        (
+            ["--no-p4", "--grpc-server-ssl", "--grpc-server-cert", JSON, "--grpc-server-key", JSON],
+            1,
+            f"{JSON} is no certificate or key in PEM form",
+        ),
     ],
 )
 def test_bad_arguments_are_one_line(
@@ -153,7 +161,18 @@ def test_bad_arguments_are_one_line(
     assert text in captured.err
 
 
-@pytest.mark.parametrize("arguments", [["--device-id", "x"], ["--cpu-port", "512"], ["-L", "loud"], ["--unknown"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--device-id", "x"],
+        ["--device-id", str(2**64)],
+        ["--cpu-port", "512"],
+        ["-L", "loud"],
+        ["--grpc-addr", "nowhere"],
+        ["--grpc-addr", "127.0.0.1:65536"],
+        ["--unknown"],
+    ],
+)
 def test_wrong_options(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["p4switch", *arguments])

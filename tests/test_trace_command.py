@@ -43,8 +43,33 @@ def test_rounds_of_one_slot(capture: str, capsys: pytest.CaptureFixture[str]) ->
     rows = [line.split() for line in out[out.index("slot 3") :].splitlines()[2:]]
     assert [row[:2] for row in rows] == [["3", "0"], ["7", "1"], ["11", "0"]]
     assert rows[2][4:] == ["210", "us", "1", "0", f"{worker(2)},", "100", "us"]
-    assert cli.main(["trace", capture, "--slot", "9"]) == 0
-    assert "slot 9 is not in the captures" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_a_slot_or_job_that_is_not_there(options: list[str], capture: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", capture, "--slot", "9", *options]) == 1
+    assert cli.main(["trace", capture, "--job", "9", *options]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.splitlines() == [
+        "wiresum: slot 9 is not in the captures; they show 4 slots, from 0 to 3",
+        "wiresum: the captures show no packets of a job 9; jobs in them: 3",
+    ]
+
+
+def test_a_picture_that_cannot_be_is_told_before_the_work(
+    capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "folder.png").mkdir()
+    for name, message in (
+        ("none/x.png", "is in a folder that is not there"),
+        ("folder.png", "is a folder"),
+        ("x.jpg", "the name of the picture must end with .png, not 'x.jpg'"),
+    ):
+        assert cli.main(["trace", capture, "--png", str(tmp_path / name)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        assert message in said.err
 
 
 def test_json_is_all_of_it(capture: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -125,6 +150,7 @@ def test_files_that_cannot_be_opened(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--port", "0"], "'0' is not a port from 1 to 65535"),
         (["--ranks", "33"], "'33' is not a number of ranks from 1 to 32"),
         (["--stall", "-1"], "'-1' is not a number of seconds above 0"),
+        (["--png", ""], "the name of a file or folder must not be empty"),
         (["--stall", "nan"], "'nan' is not a number of seconds above 0"),
     ],
 )

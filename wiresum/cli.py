@@ -42,11 +42,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     With WIRESUM_DEBUG set, failures are raised instead.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_missing()
     try:
         args = _parser(arguments).parse_args(arguments)
-        return int(import_module(_COMMANDS[args.command]).run(args))
+        code = int(import_module(_COMMANDS[args.command]).run(args))
+        sys.stdout.flush()  # here, where it can be told if it fails
+        return code
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
+    except BrokenPipeError:  # whoever read this, such as `head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return EXIT_FAILURE
     except ModuleNotFoundError as error:
         extra = _EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None or _debugging():
@@ -62,6 +68,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         if _debugging():
             raise
         return _fail(str(error), EXIT_USAGE)
+
+
+def _open_missing() -> None:
+    """Standard output and error may be closed, as by `>&-`, and are then None."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
 
 def _debugging() -> bool:

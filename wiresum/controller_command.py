@@ -6,48 +6,90 @@ import os
 import re
 import select
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, Final
 
-from protocol.constants import CONTROL_PORT
+from protocol.constants import CONTROL_PORT, DEFAULT_VALUES
 from protocol.errors import WiresumError
-from wiresum.serving import ipv4, port, say, slots, stop_signals
+from wiresum.arguments import control_address, ipv4, ipv4_host, path, port, server_address, slots, whole
+from wiresum.serving import say, stop_signals
 
 _DEFAULT_VALUES: Final = 64
 _MAX_PORT: Final = 509  # 510 is the control plane's own, 511 drops
+_PORTS: Final = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?")
 _MAC: Final = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the front end's parser."""
     parser = subparsers.add_parser("controller", help="drive a P4 switch through P4Runtime", description=__doc__)
-    parser.add_argument("--target", required=True, type=_target, help="P4Runtime server of the switch, HOST:PORT")
-    parser.add_argument("--address", required=True, type=ipv4, help="the switch's IPv4 address among the workers")
-    parser.add_argument("--mac", type=_mac, help="its MAC address (default: 02:00 and the IPv4 address)")
+    parser.add_argument(
+        "--target",
+        required=True,
+        type=server_address,
+        metavar="HOST:PORT",
+        help="P4Runtime server of the switch",
+    )
+    parser.add_argument(
+        "--address",
+        required=True,
+        type=ipv4_host,
+        metavar="IPV4",
+        help="address that the switch gets, in the workers' subnet and of no other host",
+    )
+    parser.add_argument("--mac", type=_mac, metavar="MAC", help="its MAC address (default: 02:00 and the IPv4 address)")
     parser.add_argument(
         "--values", type=int, choices=(32, 64, 256), help=f"values per packet (default: {_DEFAULT_VALUES})"
     )
-    parser.add_argument("--json", type=Path, help="compiled program to load instead of the one for --values")
-    parser.add_argument("--p4info", type=Path, help="its p4info")
     parser.add_argument(
-        "--ports", default="0-15", type=_ports, help="the switch's ports, such as 0-3,7 (default: %(default)s)"
+        "--json", type=path, metavar="FILE", help="compiled program to load instead of the one for --values"
     )
-    parser.add_argument("--bind", default="0.0.0.0", type=ipv4, help="address to serve (default: %(default)s)")
+    parser.add_argument("--p4info", type=path, metavar="FILE", help="its p4info as text")
     parser.add_argument(
-        "--control-port", default=CONTROL_PORT, type=port, help="TCP control port, 0: any (default: %(default)s)"
+        "--ports",
+        default="0-15",
+        type=_ports,
+        metavar="PORTS",
+        help="the switch's ports, such as 0-3,7 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--bind",
+        default="0.0.0.0",
+        type=ipv4,
+        metavar="IPV4",
+        help="where to serve the control service (default: %(default)s, all addresses of this machine)",
+    )
+    parser.add_argument(
+        "--control-port",
+        default=CONTROL_PORT,
+        type=port,
+        metavar="N",
+        help="TCP control port, 0: any (default: %(default)s)",
     )
     parser.add_argument(
         "--device-id",
         default=0,
-        type=int,
+        type=whole(0, 2**64 - 1),
+        metavar="N",
         help="the number that the switch was started with, --device-id of BMv2 (default: %(default)s)",
     )
     parser.add_argument(
-        "--election-id", default=1, type=_election, help="the controller with the highest wins (default: %(default)s)"
+        "--election-id",
+        default=1,
+        type=whole(1, 2**64 - 1),
+        metavar="N",
+        help="the controller with the highest wins (default: %(default)s)",
     )
-    parser.add_argument("--slots", type=slots, help="slots of the program to use (default: all)")
     parser.add_argument(
-        "--parent", metavar="HOST:PORT", help="control address of the switch above: this one is a leaf of a tree"
+        "--slots",
+        type=slots,
+        metavar="N",
+        help="slots of the program that jobs may use, a power of two (default: all)",
+    )
+    parser.add_argument(
+        "--parent",
+        metavar="HOST:PORT",
+        type=control_address,
+        help="control address of the switch above: this one is a leaf of a tree",
     )
     parser.add_argument("--keep-pipeline", action="store_true", help="the switch runs the program: do not load it")
 
@@ -64,6 +106,8 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError("--values chooses a program, and so do --json and --p4info: give one of them")
     files = (args.json, args.p4info) if args.json is not None else find(args.values or _DEFAULT_VALUES)
     program = WiresumProgram.load(*files)
+    if args.slots is not None:
+        _check_slots(args.slots, program.slots, program.values)
     with stop_signals() as (stop, wake):
 
         def on_failure(_: WiresumError) -> None:
@@ -93,15 +137,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_slots(slots: int, most: int, values: int) -> None:
+    least = max(1, DEFAULT_VALUES // values)  # jobs are given slots of 256 values
+    if not least <= slots <= most or slots & (slots - 1):
+        raise ValueError(
+            f"--slots must be a power of two from {least} to the {most} that the P4 program for {values} values has, "
+            f"not {slots}"
+        )
+
+
 def _mac_of(address: str) -> int:
     return 0x02 << 40 | int(ipaddress.IPv4Address(address))
-
-
-def _target(text: str) -> str:
-    host, colon, number = text.rpartition(":")
-    if not host or not colon or not number.isdecimal() or not 0 < int(number) < 65536:
-        raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT")
-    return text
 
 
 def _mac(text: str) -> int:
@@ -116,15 +162,9 @@ def _mac(text: str) -> int:
 def _ports(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.partition("-")
-        last = last if dash else first
-        if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last) <= _MAX_PORT):
+        match = _PORTS.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last <= _MAX_PORT:
             raise argparse.ArgumentTypeError(f"{text!r} is not a list of ports from 0 to {_MAX_PORT} such as 0-3,7")
-        found.update(range(int(first), int(last) + 1))
+        found.update(range(first, last + 1))
     return tuple(sorted(found))
-
-
-def _election(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 1 << 64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {(1 << 64) - 1}")
-    return int(text)

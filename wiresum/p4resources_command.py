@@ -1,7 +1,6 @@
 """`wiresum p4resources`: what a compiled P4 program would need of a Tofino, beside the limits."""
 
 import argparse
-from pathlib import Path
 from typing import Any, Final
 
 from switch.controller.program_files import find
@@ -9,6 +8,7 @@ from switch.model import resources
 from switch.model.errors import ProgramError
 from switch.model.program import Program
 from switch.model.resources import ASSUMPTIONS, Estimate, estimate
+from wiresum.arguments import path
 
 SIZES: Final = (32, 64, 256)  # values per packet that the program is compiled for
 
@@ -18,7 +18,13 @@ def add_parser(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "p4resources", help="estimate what a compiled P4 program needs of a Tofino", description=__doc__
     )
-    parser.add_argument("program", nargs="*", help="BMv2 JSON files (default: wiresum's own)")
+    parser.add_argument(
+        "program",
+        nargs="*",
+        type=path,
+        metavar="JSON",
+        help="files that p4c-bm2-ss wrote (default: wiresum's own programs)",
+    )
     parser.add_argument(
         "--per-alu",
         type=int,
@@ -33,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
     from rich.table import Table
 
-    files = [Path(file) for file in args.program] or [find(values)[0] for values in SIZES]
+    files = args.program or [find(values)[0] for values in SIZES]
     table = Table(title="What a Tofino would need, estimated", box=box.SIMPLE, padding=(0, 0, 0, 1), pad_edge=False)
     table.add_column("program", no_wrap=True)
     for title in ("per\nALU", "stages\nin", "stages\nout", "stateful\nALUs", "SRAM\nblocks"):

@@ -6,15 +6,15 @@ own, and options of the server after `--`.
 
 import argparse
 import logging
-import os
 import select
-import signal
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from protocol.errors import WiresumError
 from switch.model.errors import ModelError
+from wiresum.arguments import whole
+from wiresum.serving import say, stop_signals
 
 _HEALTH_SECONDS: Final = 0.5
 _LEVELS: Final = {
@@ -25,6 +25,8 @@ _LEVELS: Final = {
     "error": logging.ERROR,
     "off": logging.CRITICAL + 1,
 }
+_PORT: Final = whole(0, 511, "port")
+_NUMBER: Final = whole(0, 2**64 - 1)
 # Of simple_switch_grpc, and without a meaning here; with how many values.
 _IGNORED: Final = {
     "--thrift-port": 1,
@@ -68,18 +70,25 @@ def add_parser(subparsers: Any) -> None:
         "--grpc-addr",
         "--grpc-server-addr",
         default="0.0.0.0:9559",
+        type=_server,
         metavar="HOST:PORT",
         help="address of the P4Runtime server, port 0: any (default: %(default)s)",
     )
-    parser.add_argument("--cpu-port", type=_port, metavar="N", help="port of packets from and to the controller")
-    parser.add_argument("--drop-port", type=_port, default=511, metavar="N", help="(default: %(default)s)")
-    parser.add_argument("--device-id", type=_number, default=0, metavar="N", help="(default: %(default)s)")
+    parser.add_argument("--cpu-port", type=_PORT, metavar="N", help="port of packets from and to the controller")
+    parser.add_argument(
+        "--drop-port", type=_PORT, default=511, metavar="N", help="port that drops (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--device-id", type=_NUMBER, default=0, metavar="N", help="what controllers call it (default: %(default)s)"
+    )
     parser.add_argument("--no-p4", action="store_true", help="start without a program; a controller brings it")
     parser.add_argument("--pcap", nargs="?", const=".", metavar="DIR", help="capture what goes in and out of each port")
-    parser.add_argument("-L", "--log-level", choices=_LEVELS, default="warn", help="(default: %(default)s)")
+    parser.add_argument(
+        "-L", "--log-level", choices=_LEVELS, default="warn", help="least severe that is logged (default: %(default)s)"
+    )
     parser.add_argument("--log-console", action="store_true", help="log on standard output, not on standard error")
     parser.add_argument("--log-file", metavar="FILE", help="log to FILE.txt")
-    parser.add_argument("--seed", type=_number, default=0, metavar="N", help="of random numbers (default: %(default)s)")
+    parser.add_argument("--seed", type=_NUMBER, default=0, metavar="N", help="of random numbers (default: %(default)s)")
     parser.add_argument("--grpc-server-ssl", action="store_true", help="serve with TLS")
     for name, what in (("cacert", "certificate that clients are checked against"), ("cert", "own"), ("key", "own key")):
         parser.add_argument(f"--grpc-server-{name}", metavar="PEM", help=what)
@@ -108,30 +117,22 @@ def run(args: argparse.Namespace) -> int:
     json, p4info = _files(args)
     options = SwitchOptions(cpu_port=args.cpu_port, drop_port=args.drop_port, seed=args.seed)
     certificates = _certificates(args)
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    handlers = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
-    previous = signal.set_wakeup_fd(writer)
-    try:
-        with P4RuntimeSwitch(
+    with (
+        stop_signals() as (reader, _),
+        P4RuntimeSwitch(
             _ports(args),
             address=args.grpc_addr,
             device_id=args.device_id,
             options=options,
             certificates=certificates,
-        ) as switch:
-            _start(switch, args, json, p4info)
-            _say(_ready(args, switch.address))
-            while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
-                pass
-            if not switch.alive:
-                raise WiresumError(f"the switch has stopped: {switch.ports.failure}")
-    finally:
-        signal.set_wakeup_fd(previous)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        os.close(reader)
-        os.close(writer)
+        ) as switch,
+    ):
+        _start(switch, args, json, p4info)
+        say(_ready(args, switch.address))
+        while switch.alive and not select.select([reader], [], [], _HEALTH_SECONDS)[0]:
+            pass
+        if not switch.alive:
+            raise WiresumError(f"the switch has stopped: {switch.ports.failure}")
     return 0
 
 
@@ -146,22 +147,38 @@ def _start(switch: Any, args: argparse.Namespace, json: bytes | None, p4info: An
 
 
 def _settle(args: argparse.Namespace) -> None:
-    """Makes one way of writing out of several."""
+    """Makes one way of writing out of several, and checks what needs no files."""
+    from switch.model.interfaces import parse_interfaces
+
     if args.pcap is not None and args.pcap.endswith(".json") and args.program is None:
         args.program, args.pcap = args.pcap, "."  # simple_switch_grpc's --pcap takes its value only after "="
     if args.json is not None and args.program is not None:
         raise ValueError(f"the program is given twice: {args.json} and {args.program}")
-    args.program = args.json or args.program
-    if args.no_p4:
-        args.program = args.p4info = None
-    elif args.program is None:
+    args.program = args.program if args.json is None else args.json
+    if args.no_p4 and (args.program is not None or args.p4info is not None):
+        given = args.program if args.program is not None else args.p4info
+        raise ValueError(f"--no-p4 starts without a program, and {given} is given: leave out one of them")
+    if not args.no_p4 and args.program is None:
         raise ValueError("give the compiled program, with --json, or --no-p4 to start without")
+    if "" in (args.program, args.p4info):
+        raise ValueError("the name of the file of the program, or of its p4info, is empty")
     if args.cpu_port is not None and args.cpu_port in (0, args.drop_port):
         raise ValueError(f"the CPU port must be neither 0 nor the drop port {args.drop_port}, got {args.cpu_port}")
     if args.pcap is not None and not Path(args.pcap).is_dir():
         raise ValueError(f"--pcap: {args.pcap} is not a directory")
     if args.grpc_server_ssl and not (args.grpc_server_cert and args.grpc_server_key):
         raise ValueError("--grpc-server-ssl needs --grpc-server-cert and --grpc-server-key")
+    if not args.grpc_server_ssl:
+        for name in ("cacert", "cert", "key", "with_client_auth"):
+            if getattr(args, f"grpc_server_{name}"):
+                option = f"--grpc-server-{name.replace('_', '-')}"
+                raise ValueError(f"{option} has no meaning without --grpc-server-ssl, and the server would be open")
+    if args.grpc_server_with_client_auth and not args.grpc_server_cacert:
+        raise ValueError("--grpc-server-with-client-auth needs --grpc-server-cacert")
+    try:
+        args.interface_names = parse_interfaces(args.interface)
+    except ModelError as error:
+        raise ValueError(f"-i: {error}") from None
 
 
 def _log(args: argparse.Namespace) -> None:
@@ -191,12 +208,12 @@ def _files(args: argparse.Namespace) -> tuple[bytes | None, Any]:
 
 
 def _ports(args: argparse.Namespace) -> dict[int, Any]:
-    from switch.model.interfaces import InterfacePort, parse_interfaces
+    from switch.model.interfaces import InterfacePort
     from switch.p4runtime.capture import CapturedPort
 
     opened: dict[int, Any] = {}
     try:
-        for number, name in parse_interfaces(args.interface).items():
+        for number, name in args.interface_names.items():
             if number in (args.cpu_port, args.drop_port):
                 raise ValueError(f"-i {number}@{name}: {number} is the CPU port or the drop port")
             port: Any = InterfacePort(name)
@@ -215,9 +232,9 @@ def _certificates(args: argparse.Namespace) -> Any:
         return None
     root = args.grpc_server_cacert
     return Certificates(
-        key=_read(args.grpc_server_key),
-        chain=_read(args.grpc_server_cert),
-        root=None if root is None else _read(root),
+        key=_pem(args.grpc_server_key),
+        chain=_pem(args.grpc_server_cert),
+        root=None if root is None else _pem(root),
         client_auth=args.grpc_server_with_client_auth,
     )
 
@@ -229,29 +246,20 @@ def _read(path: str) -> bytes:
         raise WiresumError(f"cannot read {path}: {error.strerror}") from None
 
 
+def _pem(path: str) -> bytes:
+    content = _read(path)
+    if b"-----BEGIN " not in content:
+        raise WiresumError(f"{path} is no certificate or key in PEM form")
+    return content
+
+
 def _ready(args: argparse.Namespace, address: str) -> str:
     ports = " ".join(args.interface) or "none"
     return f"wiresum p4switch ready: P4Runtime {address} device {args.device_id} ports {ports}"
 
 
-def _say(line: str) -> None:
-    try:
-        sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
-
-
-def _port(text: str) -> int:
-    number = _number(text)
-    if number > 511:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 511")
-    return number
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
-    return int(text)
+def _server(text: str) -> str:
+    host, _, number = text.rpartition(":")
+    if text.startswith("unix:") or (host and number.isascii() and number.isdigit() and int(number) < 65536):
+        return text
+    raise argparse.ArgumentTypeError(f"{text!r} is not HOST:PORT with a port from 0 to 65535, or unix:PATH")

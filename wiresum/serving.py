@@ -1,7 +1,5 @@
 """What commands that serve until they are told to stop have in common."""
 
-import argparse
-import ipaddress
 import os
 import signal
 import sys
@@ -36,25 +34,3 @@ def say(line: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-
-
-def ipv4(text: str) -> str:
-    """An IPv4 address from the command line."""
-    try:
-        return str(ipaddress.IPv4Address("127.0.0.1" if text == "localhost" else text))
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not an IPv4 address") from None
-
-
-def port(text: str) -> int:
-    """A UDP or TCP port from the command line."""
-    if not text.isdecimal() or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 to 65535")
-    return int(text)
-
-
-def slots(text: str) -> int:
-    """A number of slots from the command line."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of slots above 0")
-    return int(text)

@@ -7,31 +7,49 @@ import time
 from typing import Any
 
 from protocol.constants import CONTROL_PORT, DATA_PORT
-from protocol.control import parse_address
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from switch.server import DEFAULT_TOTAL_SLOTS, SoftwareSwitch
-from wiresum.serving import ipv4, port, say, slots, stop_signals
+from wiresum.arguments import control_address, ipv4, port, slots
+from wiresum.serving import say, stop_signals
 
+_FAULTS = """Faults are written KIND=RATE, with commas between them and rates from 0 to 1: loss, duplicate, reorder,
+delay, corrupt. delay_seconds=S and reorder_seconds=S set how long packets are held."""
 _REFRESH_SECONDS = 0.5
 _HEALTH_SECONDS = 1.0
 
 
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the front end's parser."""
-    parser = subparsers.add_parser("switch", help="run a software switch", description=__doc__)
-    parser.add_argument("--bind", default="127.0.0.1", type=ipv4, help="address to serve (default: %(default)s)")
-    parser.add_argument("--port", default=DATA_PORT, type=port, help="UDP data port, 0: any (default: %(default)s)")
+    parser = subparsers.add_parser("switch", help="run a software switch", description=__doc__, epilog=_FAULTS)
     parser.add_argument(
-        "--control-port", default=CONTROL_PORT, type=port, help="TCP control port, 0: any (default: %(default)s)"
+        "--bind",
+        default="127.0.0.1",
+        type=ipv4,
+        metavar="ADDRESS",
+        help="IPv4 address to serve; 0.0.0.0: all of this machine (default: %(default)s)",
     )
     parser.add_argument(
-        "--slots", default=DEFAULT_TOTAL_SLOTS, type=slots, help="slots of 256 values in all (default: %(default)s)"
+        "--port", default=DATA_PORT, type=port, metavar="N", help="UDP data port, 0: any (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--control-port",
+        default=CONTROL_PORT,
+        type=port,
+        metavar="N",
+        help="TCP control port, 0: any (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--slots",
+        default=DEFAULT_TOTAL_SLOTS,
+        type=slots,
+        metavar="N",
+        help="slots of 256 values that all jobs share (default: %(default)s)",
     )
     parser.add_argument(
         "--parent",
         metavar="HOST:PORT",
-        type=_address,
+        type=control_address,
         help="control address of the switch above, which makes this one a leaf of a tree of switches",
     )
     for name, what in (
@@ -45,11 +63,11 @@ def add_parser(subparsers: Any) -> None:
             default=FaultRates(),
             type=_faults,
             metavar="KIND=RATE,...",
-            help=f"faults in {what}: loss, duplicate, reorder, delay, corrupt (rates), delay_seconds, reorder_seconds",
+            help=f"faults in {what} (default: none)",
         )
-    parser.add_argument("--seed", default=0, type=int, help="seed of the faults (default: %(default)s)")
+    parser.add_argument("--seed", default=0, type=int, metavar="N", help="seed of the faults (default: %(default)s)")
     parser.add_argument("--no-offload", action="store_true", help="do without UDP segmentation and receive offload")
-    parser.add_argument("--watch", action="store_true", help="show live counters on a terminal")
+    parser.add_argument("--watch", action="store_true", help="show live counters, twice a second")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,14 +119,6 @@ def _watch(switch: SoftwareSwitch, stop: int) -> None:
             live.update(counters.table(switch.jobs(), switch.statistics(), time.monotonic()), refresh=True)
             if select.select([stop], [], [], _REFRESH_SECONDS)[0]:
                 return
-
-
-def _address(text: str) -> str:
-    try:
-        parse_address(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
 
 
 def _faults(text: str) -> FaultRates:

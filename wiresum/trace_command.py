@@ -3,13 +3,17 @@
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.constants import DATA_PORT, MAX_JOBS, MAX_RANKS, MAX_SLOTS
+from protocol.errors import WiresumError
+from wiresum.arguments import path, whole
+
+if TYPE_CHECKING:
+    from wiresum.trace.analysis import Analysis
 
 _PLAIN_WIDTH: Final = 160  # so that nothing is cut in a file or a pipe
 
@@ -20,23 +24,28 @@ def add_parser(subparsers: Any) -> None:
         "trace", help="tell from packet captures what happened in a run", description=__doc__
     )
     parser.add_argument(
-        "captures", metavar="RUN.pcap", nargs="+", type=Path, help="pcap or pcapng files of one run, of any of its ends"
+        "captures", metavar="RUN.pcap", nargs="+", type=path, help="pcap or pcapng files of one run, of any of its ends"
     )
     parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    parser.add_argument("--png", metavar="FILE", type=Path, help="draw a timeline (needs the extra demo)")
-    parser.add_argument("--job", metavar="N", type=_number(0, MAX_JOBS - 1, "job"), help="look at this job only")
-    parser.add_argument("--slot", metavar="N", type=_number(0, MAX_SLOTS - 1, "slot"), help="list this slot's rounds")
+    parser.add_argument("--png", metavar="FILE", type=path, help="draw a timeline (needs the extra demo)")
+    parser.add_argument(
+        "--job",
+        metavar="N",
+        type=whole(0, MAX_JOBS - 1, "job"),
+        help="look at the job of this number only (default: all)",
+    )
+    parser.add_argument("--slot", metavar="N", type=whole(0, MAX_SLOTS - 1, "slot"), help="list this slot's rounds")
     parser.add_argument(
         "--port",
         metavar="N",
-        type=_number(1, 65535, "port"),
+        type=whole(1, 65535, "port"),
         default=DATA_PORT,
-        help=f"UDP port of the switch ({DATA_PORT})",
+        help="UDP port of the switch (default: %(default)s)",
     )
     parser.add_argument(
         "--ranks",
         metavar="N",
-        type=_number(1, MAX_RANKS, "number of ranks"),
+        type=whole(1, MAX_RANKS, "number of ranks"),
         help="ranks of the job (default: those seen)",
     )
     parser.add_argument(
@@ -53,7 +62,11 @@ def run(args: argparse.Namespace) -> int:
         import_module("matplotlib")  # before the work, which may take a while
     from wiresum.trace.analysis import analyse
 
+    if args.png is not None:
+        _check_picture(args.png)
     analysis = analyse(args.captures, port=args.port, job=args.job, ranks=args.ranks, stall=args.stall)
+    if args.slot is not None:
+        _check_slot(args.slot, analysis)
     if args.json:
         sys.stdout.write(json.dumps(asdict(analysis.report), indent=2) + "\n")
     else:
@@ -79,13 +92,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _number(least: int, most: int, what: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
-            raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least} to {most}")
-        return int(text)
+def _check_slot(slot: int, analysis: "Analysis") -> None:
+    used = {seen.slot for job in analysis.report.jobs for seen in job.slots_seen}
+    if slot not in used:
+        raise WiresumError(
+            f"slot {slot} is not in the captures; they show {len(used):,} slots, from {min(used)} to {max(used)}"
+            if used
+            else f"slot {slot} is not in the captures, which show no round of any slot"
+        )
 
-    return parse
+
+def _check_picture(file: Path) -> None:
+    """What would fail only when everything is read."""
+    if file.is_dir() or not file.parent.is_dir():
+        raise ValueError(f"--png: {file} is {'a folder' if file.is_dir() else 'in a folder that is not there'}")
+    if file.suffix.lower() != ".png":
+        raise ValueError(f"--png: the name of the picture must end with .png, not {file.name!r}")
 
 
 def _seconds(text: str) -> float:

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 
+from wiresum.arguments import path
 from wiresum.demo.settings import MODEL_NAMES, Settings
 
 _NEEDED = ("torch", "sklearn", "matplotlib")
@@ -33,7 +34,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--values", type=int, default=defaults.values, help="values in a packet")
     add("--slots", type=int, help="slots of the job's pool, a power of two; left to the agent if not given")
     add("--seed", type=int, default=defaults.seed, help="of weights, data order and packet loss")
-    add("--out", type=Path, default=Path("wiresum-demo"), help="directory for report.json and loss.png")
+    add("--out", type=path, default=Path("wiresum-demo"), help="directory for report.json and loss.png")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -81,6 +82,8 @@ def run_demo(
     from wiresum.demo.training import save_digits, train
     from wiresum.processes import SwitchProcess
 
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"out must be a folder, and {out} is none")
     out.mkdir(parents=True, exist_ok=True)  # find out now, not after a minute, that it cannot be made
     display = Display(Console(), settings)
     with tempfile.TemporaryDirectory(prefix="wiresum-demo-") as name:
