@@ -1,20 +1,15 @@
 """The software switch as a whole: UDP data plane and control service."""
 
-from types import TracebackType
-
 from protocol.constants import CONTROL_PORT, DATA_PORT, MAX_SLOTS
 from protocol.errors import WiresumError
 from protocol.faults import FaultRates
-from protocol.packets import Address
-from switch.control import ControlServer
-from switch.dataplane import Counter
-from switch.job_events import JobStatus
 from switch.ports import UdpSwitch
+from switch.whole import WholeSwitch
 
 DEFAULT_TOTAL_SLOTS = 4 * MAX_SLOTS  # of 256 values: 128 MiB of registers when all are taken
 
 
-class SoftwareSwitch:
+class SoftwareSwitch(WholeSwitch[UdpSwitch]):
     """A switch that serves jobs from construction on; a context manager.
 
     Args:
@@ -53,7 +48,7 @@ class SoftwareSwitch:
         if parent is None and any(rates and rates.any for rates in (faults_up_in, faults_up_out)):
             raise ValueError("faults of what goes to or comes from the parent need a parent")
         try:
-            self._plane = UdpSwitch(
+            plane = UdpSwitch(
                 (bind, port),
                 total_slots=total_slots,
                 faults_in=faults_in,
@@ -65,20 +60,7 @@ class SoftwareSwitch:
             )
         except OSError as error:
             raise WiresumError(f"cannot serve data at UDP {bind}:{port}: {error.strerror or error}") from error
-        try:
-            self._control = (
-                ControlServer(self._plane, host=bind, port=control_port)
-                if parent is None
-                else ControlServer.for_leaf(self._plane, host=bind, port=control_port, parent=parent)
-            )
-            self.control_address: Address = self._control.start()
-        except OSError as error:
-            self._plane.close()
-            raise WiresumError(error.strerror or str(error)) from error
-        except BaseException:
-            self._plane.close()
-            raise
-        self.data_address: Address = self._plane.address
+        super().__init__(plane, bind=bind, control_port=control_port, parent=parent)
 
     @property
     def offload(self) -> bool:
@@ -89,24 +71,3 @@ class SoftwareSwitch:
     def alive(self) -> bool:
         """Whether packets are still being moved."""
         return self._plane.alive
-
-    def jobs(self) -> list[JobStatus]:
-        """The jobs that run or wait for ranks."""
-        return self._control.jobs()
-
-    def statistics(self) -> list[Counter]:
-        """All counters."""
-        return self._plane.statistics()
-
-    def close(self) -> None:
-        """Says goodbye to the workers and closes everything; idempotent."""
-        self._control.stop()
-        self._plane.close()
-
-    def __enter__(self) -> "SoftwareSwitch":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()

@@ -1,19 +1,15 @@
 """A P4Runtime target as a switch for workers: the data plane and the control service."""
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 
 from protocol.constants import CONTROL_PORT
 from protocol.errors import WiresumError
-from protocol.packets import Address
-from switch.control import ControlServer
 from switch.controller.p4switch import P4Switch
 from switch.controller.program import WiresumProgram
-from switch.dataplane import Counter
-from switch.job_events import JobStatus
+from switch.whole import WholeSwitch
 
 
-class ControlledSwitch:
+class ControlledSwitch(WholeSwitch[P4Switch]):
     """A switch that serves jobs from construction on; a context manager.
 
     Args:
@@ -53,7 +49,7 @@ class ControlledSwitch:
         parent: str | None = None,
         on_failure: Callable[[WiresumError], None] = lambda _: None,
     ) -> None:
-        self._plane = P4Switch(
+        plane = P4Switch(
             target,
             program,
             address=address,
@@ -65,43 +61,9 @@ class ControlledSwitch:
             total_slots=total_slots,
             on_failure=on_failure,
         )
-        try:
-            self._control = (
-                ControlServer(self._plane, host=bind, port=control_port)
-                if parent is None
-                else ControlServer.for_leaf(self._plane, host=bind, port=control_port, parent=parent)
-            )
-            self.control_address: Address = self._control.start()
-        except OSError as error:
-            self._plane.close()
-            raise WiresumError(error.strerror or str(error)) from error
-        except BaseException:
-            self._plane.close()
-            raise
-        self.data_address: Address = self._plane.address
+        super().__init__(plane, bind=bind, control_port=control_port, parent=parent)
 
     @property
     def failure(self) -> WiresumError | None:
         """What has happened to the target, if it is lost."""
         return self._plane.failure
-
-    def jobs(self) -> list[JobStatus]:
-        """The jobs that run or wait for ranks."""
-        return self._control.jobs()
-
-    def statistics(self) -> list[Counter]:
-        """All counters."""
-        return self._plane.statistics()
-
-    def close(self) -> None:
-        """Says goodbye to the workers and closes everything; idempotent."""
-        self._control.stop()
-        self._plane.close()
-
-    def __enter__(self) -> "ControlledSwitch":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
