@@ -107,6 +107,10 @@ class LabRun:
         self._until(enough, f"{count} times {words}")
         return found
 
+    def wait_for_none(self, words: str, *, but: int = 0) -> None:
+        """Waits until all but some of the processes with these words are gone."""
+        self._until(lambda: sum(words in line for line in self.processes().values()) <= but, f"end of {words}")
+
     def wait_for_line(self, words: str) -> None:
         """Waits for words on the run's standard error."""
         self._until(lambda: words in self.stderr, words)

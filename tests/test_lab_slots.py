@@ -62,9 +62,7 @@ def test_a_tree_tells_of_its_waiting_slots_without_a_membership() -> None:
     order = [(number, number, 0) for number in range(4)]
     for name in ("root", "stalled"):
         (job,) = found[name]
-        assert [(slot["slot"], slot["chunk"], slot["version"]) for slot in job["waiting"]] == [
-            (i, i, 0) for i in range(4)
-        ]
+        assert [(slot["slot"], slot["chunk"], slot["version"]) for slot in job["waiting"]] == order
         assert all(set(slot["missing"]) == {1} and set(slot["seen"]) == {0, 2} for slot in job["waiting"])
         assert len(job["ranks"]) == 3
     (job,) = found["left"]

@@ -54,15 +54,41 @@ def test_a_switch_that_is_killed(tmp_path: Path) -> None:
     assert "error" in run.summary()["counters"]["s1"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    with LabRun("--hosts", "2", *DAEMON, out=tmp_path / "runs") as run:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--pcap", *DAEMON, out=tmp_path / "runs") as run:
         run.wait_for_many(SLEEP, 4)
         start = time.monotonic()
-        assert run.end(number) == code
+        run.process.send_signal(number)
+        if number == signal.SIGINT:  # somebody has no patience
+            run.wait_for_none(SLEEP, but=2)
+            run.process.send_signal(number)
+        assert run.end() == 128 + number
         assert time.monotonic() - start < 10
         assert run.left() == []
     assert "Traceback" not in run.stderr
+    assert ("cleaning up" in run.stderr) == (number == signal.SIGINT)
+    assert "│ h2" in run.stderr
+    summary = run.summary()
+    assert summary["exit_code"] == 128 + number
+    assert [host["code"] for host in summary["hosts"]] == [128 + signal.SIGTERM] * 2
+    assert summary["problems"] == [f"interrupted by {number.name} with h1, h2 still running"]
+    assert summary["captures"] == {"h1": "h1.pcap", "h2": "h2.pcap"}
+    for capture in (tmp_path / "runs").glob("*/h?.pcap"):
+        assert capture.stat().st_size >= 24  # with tcpdump's header
+
+
+def test_a_prompt_that_is_interrupted(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--cli", "--", "true", out=tmp_path / "runs", keep_stdin=True) as run:
+        assert run.process.stdin is not None
+        run.process.stdin.write(f"workers {SLEEP}\n".encode())
+        run.process.stdin.flush()
+        run.wait_for_many(SLEEP, 2)
+        assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert run.left() == []
+    assert "Traceback" not in run.stderr
+    assert run.summary()["problems"] == ["interrupted by SIGTERM"]
+    assert [host["code"] for host in run.summary()["hosts"]] == [0, 0]  # of the command before the prompt
 
 
 def test_an_interrupt_while_the_network_is_built(tmp_path: Path) -> None:
@@ -70,6 +96,10 @@ def test_an_interrupt_while_the_network_is_built(tmp_path: Path) -> None:
         run.wait_for("mininet:h3")
         assert run.end(signal.SIGINT) == 130
         assert run.left() == []
+    assert run.stderr.splitlines()[1:] == [
+        "wiresum mininet: interrupted by SIGINT while the network was built: nothing has run"
+    ]
+    assert not list((tmp_path / "runs").glob("*/"))
 
 
 def test_a_run_that_is_killed_and_the_next_one(tmp_path: Path) -> None:

@@ -1,23 +1,23 @@
 """`wiresum mininet`: builds a network of hosts and switches, and runs a command on every host of it."""
 
 import argparse
-import os
 import shlex
-import signal
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.constants import check_slots, size_code
 from wiresum.lab.faults import MECHANISMS
 from wiresum.lab.topology import Direction, Topology, from_text, rack
 
+if TYPE_CHECKING:
+    from wiresum.lab.interruption import Interruption
+    from wiresum.lab.progress import Screen
+
 _KINDS: Final = ("software", "model", "bmv2")
-_STATUS_SECONDS: Final = 10.0
 
 
 def add_parser(subparsers: Any) -> None:
@@ -69,21 +69,30 @@ def run(args: argparse.Namespace) -> int:
     from wiresum.lab.kernel import check_machine
 
     check_machine(bmv2=args.switch == "bmv2", tools=("tcpdump",) if args.pcap is not None else ())
+    from wiresum.lab.interruption import Interrupted, Interruption
     from wiresum.lab.marks import remove_leftovers
-    from wiresum.lab.run import terminate_on
+    from wiresum.lab.progress import Screen
 
-    terminate_on(signal.SIGTERM, signal.SIGHUP)
-    for gone in remove_leftovers():
-        _tell(f"removed what {gone} had left behind: it was killed")
-    return _run(args, topology, command)
+    screen = Screen(quiet=args.quiet)
+    with Interruption() as interruption:
+        try:
+            for gone in remove_leftovers():
+                screen.tell(f"removed what {gone} had left behind: it was killed")
+            return _run(args, topology, command, screen, interruption)
+        except Interrupted as error:
+            screen.tell(f"interrupted by {error.number.name} while the network was built: nothing has run")
+            return 128 + error.number
+        finally:
+            screen.clear()
 
 
-def _run(args: argparse.Namespace, topology: Topology, command: Sequence[str]) -> int:
-    from rich.console import Console
-
+def _run(
+    args: argparse.Namespace, topology: Topology, command: Sequence[str], screen: "Screen", interruption: "Interruption"
+) -> int:
     from wiresum.lab.captures import Captures
-    from wiresum.lab.folders import hand_over, new_folder
+    from wiresum.lab.folders import drop_if_empty, hand_over, new_folder
     from wiresum.lab.network import Lab, LabSettings
+    from wiresum.lab.progress import Progress
     from wiresum.lab.run import CommandResult, run_command
     from wiresum.lab.summary import save, show, summarize
 
@@ -97,36 +106,46 @@ def _run(args: argparse.Namespace, topology: Topology, command: Sequence[str]) -
     )
     folder = new_folder(args.out, args.name or f"{topology.name}-{args.switch}")
     with ExitStack() as undo:
+        undo.callback(drop_if_empty, folder)
         undo.callback(hand_over, folder)
-        _tell(f"building {topology.name} of kind {args.switch}; logs in {folder}")
-        lab = undo.enter_context(Lab(settings, logs=folder))
-        _tell(f"faults: {lab.plan.what}")
+        screen.tell(f"building {topology.name} of kind {args.switch}; logs in {folder}")
+        progress = Progress(screen)
+        lab = undo.enter_context(Lab(settings, logs=folder, on_step=progress.step))
+        screen.tell(f"faults: {lab.plan.what}")
         for text in lab.plan.missing:
-            _tell(f"warning: {text}")
+            screen.tell(f"warning: {text}")
         captures = None
         if args.pcap is not None:
             where = folder if args.pcap == Path() else args.pcap
             where.mkdir(parents=True, exist_ok=True)
+            progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))
+        # Whatever comes from here on, there will be a summary.
+        interruption.hold()
         start = time.monotonic()
         result = CommandResult(code=0, hosts=(), problems=())
-        if command:
-            _tell(f"running on {len(topology.hosts)} hosts: {shlex.join(command)}")
+        if command and interruption.number is None:
+            screen.tell(f"running on {len(topology.hosts)} hosts: {shlex.join(command)}")
+            progress.watch(lab)
             result = run_command(
                 lab,
                 command,
                 logs=folder,
                 environment=_worker_variables(args),
-                on_line=(lambda host, line: None) if args.quiet else _line,
-                on_tick=_Status(_STATUS_SECONDS) if args.quiet else lambda programs: None,
+                on_line=screen.line,
+                on_tick=progress.tick,
                 time_limit=args.time_limit,
                 grace=args.grace,
+                stop=interruption.pending,
             )
-        if args.cli:
+        if args.cli and interruption.number is None:
             from wiresum.lab.prompt import prompt
 
-            prompt(lab, _worker_variables(args))
+            screen.clear()
+            prompt(lab, _worker_variables(args), interruption)
+        result = result.ended_by(interruption.number)
         seconds = time.monotonic() - start
+        progress.step("gathering what switches and links have counted")
         files, problems = ({}, []) if captures is None else captures.stop()
         problems = [*result.problems, *problems]
         summary = summarize(
@@ -140,12 +159,13 @@ def _run(args: argparse.Namespace, topology: Topology, command: Sequence[str]) -
         )
         code = result.code or (1 if problems else 0)
         summary["exit_code"] = code
-        show(summary, Console(stderr=True))
         try:
             save(summary, folder)
         except OSError as error:
-            _tell(f"the summary could not be written: {error}")
+            screen.tell(f"the summary could not be written: {error}")
             code = code or 1
+        screen.show(lambda console: show(summary, console))
+        progress.step("taking the network away")
         return code
 
 
@@ -180,30 +200,3 @@ def _check(args: argparse.Namespace) -> None:
 def _worker_variables(args: argparse.Namespace) -> dict[str, str]:
     chosen = {"WIRESUM_SLOTS": args.slots, "WIRESUM_VALUES_PER_PACKET": args.values}
     return {name: str(value) for name, value in chosen.items() if value is not None}
-
-
-class _Status:
-    """Says now and then who still runs."""
-
-    def __init__(self, every: float) -> None:
-        self._every, self._next = every, time.monotonic() + every
-
-    def __call__(self, programs: Sequence[Any]) -> None:
-        if time.monotonic() < self._next:
-            return
-        self._next += self._every
-        running = [program.name for program in programs if program.poll() is None]
-        _tell(f"{programs[0].seconds:.0f} s: {', '.join(running)} run")
-
-
-def _line(host: str, line: str) -> None:
-    try:
-        sys.stdout.write(f"[{host}] {line}\n")
-        sys.stdout.flush()
-    except (BrokenPipeError, ValueError):
-        os.close(os.open(os.devnull, os.O_WRONLY))
-
-
-def _tell(line: str) -> None:
-    sys.stderr.write(f"wiresum mininet: {line}\n")
-    sys.stderr.flush()

@@ -4,11 +4,13 @@ import mmap
 import os
 import signal
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
 from wiresum.lab.network import Lab
 from wiresum.lab.programs import Program, end_all
+from wiresum.lab.topology import LinkSpec
 from wiresum.processes import describe_exit
 
 _READY_SECONDS: Final = 20.0
@@ -22,16 +24,17 @@ class Captures:
     Args:
         lab: the network.
         folder: for the files.
+        links: those to capture; all by default.
 
     Raises:
         LabError: a capture did not start.
     """
 
-    def __init__(self, lab: Lab, folder: Path) -> None:
+    def __init__(self, lab: Lab, folder: Path, links: Sequence[LinkSpec] | None = None) -> None:
         self._programs: list[Program] = []
         self._folder = folder
         try:
-            for link in lab.topology.links:
+            for link in lab.topology.links if links is None else links:
                 pid, interface = lab.interfaces(link)[0]
                 target = folder / f"{link.child}.pcap"
                 # Its own user, so that it may write where we do; big buffers, since the machine is busy.
@@ -49,8 +52,9 @@ class Captures:
         end_all(self._programs, gentle=signal.SIGINT)
         found = {program.name: self._incomplete(program, early.get(program.name)) for program in self._programs}
         problems = [f"the capture of {name} is not complete: {why}" for name, why in found.items() if why]
+        files = {name: f"{name}.pcap" for name in found if (self._folder / f"{name}.pcap").exists()}
         self._programs.clear()
-        return {path.stem: path.name for path in sorted(self._folder.glob("*.pcap"))}, problems
+        return files, problems
 
     def _incomplete(self, program: Program, early: int | None) -> str:
         said = [line for line in program.said().splitlines() if "listening on" not in line]

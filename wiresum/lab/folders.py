@@ -36,3 +36,9 @@ def hand_over(folder: Path) -> None:
     for path in (folder, *folder.rglob("*")):
         with contextlib.suppress(OSError):
             os.chown(path, int(user), int(group), follow_symlinks=False)
+
+
+def drop_if_empty(folder: Path) -> None:
+    """Removes the folder of a run of which there is nothing to keep."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()

@@ -5,8 +5,9 @@ import json
 import os
 import re
 import signal
+import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -71,6 +72,7 @@ class Lab:
     Args:
         settings: what to build.
         logs: an existing folder for what its programs write.
+        on_step: told what is being built.
 
     Attributes:
         net: Mininet's own object.
@@ -80,7 +82,9 @@ class Lab:
         LabError: something is missing here, or did not start.
     """
 
-    def __init__(self, settings: LabSettings, *, logs: Path) -> None:
+    def __init__(
+        self, settings: LabSettings, *, logs: Path, on_step: Callable[[str], None] = lambda text: None
+    ) -> None:
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("programs end with the thread that starts them: build networks from the main thread")
         check_machine(bmv2=settings.kind == "bmv2")
@@ -88,6 +92,7 @@ class Lab:
         self.kernel: Kernel = kernel()
         self.plan: FaultPlan = plan_faults(settings.topology, settings.kind, self.kernel, settings.mechanism)
         self._logs = logs
+        self._step = on_step
         self.mark = RunMark()
         self.wires: list[Program] = []
         self._nodes: list[Any] = []
@@ -110,11 +115,13 @@ class Lab:
         setLogLevel("critical")  # it writes to standard error, and we check results
         self.net = Mininet(controller=None, link=Link, build=False)
         for host in self.topology.hosts:
+            self._step(f"making host {host.name} of {len(self.topology.hosts)}")
             self._nodes.append(self.net.addHost(host.name, cls=WorkerHost, ip=f"{host.address}/8"))
         for switch in self.topology.switches:
             cls = SWITCHES[self.settings.kind]
             self._nodes.append(self.net.addSwitch(switch.name, cls=cls, **self._params(switch)))
         for link in self.topology.links:
+            self._step(f"linking {link.child} to {link.parent}")
             ends = self.net[link.child], self.net[link.parent]
             if self._wired(link):
                 middle = Node(f"w{link.child}", inNamespace=True)
@@ -126,8 +133,11 @@ class Lab:
         self.net.build()
         mount_names(self.topology, [self.net[host.name].pid for host in self.topology.hosts], self.mark.scratch)
         for link in self.topology.links:
+            self._step(f"setting up the link of {link.child}")
             self._shape(link)
-        self.net.start()
+        for number, started in enumerate(self.net.switches, 1):
+            self._step(f"starting switch {started.name}, {number} of {len(self.net.switches)}")
+            started.start(self.net.controllers)
 
     def _params(self, switch: Any) -> dict[str, Any]:
         settings = self.settings
@@ -195,7 +205,7 @@ class Lab:
             words += [option, fault_text(rates)] if rates != FaultRates() else []
         program = Program(
             f"wire of {link.child}",
-            [_python(), *words],
+            [sys.executable, *words],
             namespace=middle.pid,
             environment=own_environment(),
             log=self._logs / f"wire-{link.child}.log",
@@ -307,16 +317,10 @@ class Lab:
 @contextlib.contextmanager
 def _signals_ignored() -> Iterator[None]:
     before: Mapping[signal.Signals, Any] = {
-        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)
+        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     }
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _python() -> str:
-    import sys
-
-    return sys.executable

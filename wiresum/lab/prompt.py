@@ -10,6 +10,7 @@ from typing import Any
 from mininet.cli import CLI
 from mininet.log import setLogLevel
 
+from wiresum.lab.interruption import Interrupted, Interruption
 from wiresum.lab.network import Lab
 from wiresum.lab.programs import LabError, run_in
 from wiresum.lab.summary import totals
@@ -99,11 +100,14 @@ class Prompt(CLI):  # type: ignore[misc]
         return [name for name in asked if name in known]
 
 
-def prompt(lab: Lab, environment: Mapping[str, str]) -> None:
-    """Shows the prompt until the user leaves it."""
+def prompt(lab: Lab, environment: Mapping[str, str], interruption: Interruption) -> None:
+    """Shows the prompt until the user leaves it, or a signal comes."""
     setLogLevel("output")
     try:
-        Prompt(lab, environment)
+        with interruption.at_prompt():
+            Prompt(lab, environment)
+    except Interrupted:
+        pass
     finally:
         setLogLevel("critical")
 

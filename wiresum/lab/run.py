@@ -5,7 +5,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ GRACE_SECONDS: Final = 10.0  # for the others, after one host has failed
 _POLL_SECONDS: Final = 0.05
 _TIME_LIMIT_CODE: Final = 124  # as of timeout(1)
 _FAILURE: Final = 1
+_NAMED: Final = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,15 @@ class CommandResult:
     hosts: tuple[HostResult, ...]
     problems: tuple[str, ...]
 
+    def ended_by(self, number: signal.Signals | None) -> "CommandResult":
+        """The result of a run that was ended by a signal, if one came, during the command or after it."""
+        if number is None:
+            return self
+        said = any(problem.startswith(interrupted(number)) for problem in self.problems)
+        return replace(
+            self, code=128 + number, problems=self.problems if said else (*self.problems, interrupted(number))
+        )
+
 
 def run_command(
     lab: Lab,
@@ -54,6 +64,7 @@ def run_command(
     on_tick: Callable[[Sequence[Program]], None] = lambda programs: None,
     time_limit: float | None = None,
     grace: float = GRACE_SECONDS,
+    stop: Callable[[], signal.Signals | None] = lambda: None,
 ) -> CommandResult:
     """Runs the command on all hosts and waits.
 
@@ -68,11 +79,14 @@ def run_command(
         on_tick: called many times a second.
         time_limit: seconds until it is ended, with exit code 124.
         grace: see above.
+        stop: a signal that has come and ends the command, with exit code 128 + N.
     """
     started: list[Program] = []
     deadline = None if time_limit is None else time.monotonic() + time_limit
     try:
         for rank, host in enumerate(lab.topology.hosts):
+            if stop() is not None:
+                break
             started.append(
                 lab.host(host.name).launch(
                     host.name,
@@ -82,7 +96,7 @@ def run_command(
                     on_line=lambda line, name=host.name: on_line(name, line),
                 )
             )
-        code, problems = _await(lab, started, deadline, on_tick, grace)
+        code, problems = _await(lab, started, deadline, on_tick, grace, stop)
     finally:
         end_all(started)
     ends = [_code(program.poll() or 0) for program in started]
@@ -111,6 +125,7 @@ def _await(
     deadline: float | None,
     on_tick: Callable[[Sequence[Program]], None],
     grace: float,
+    stop: Callable[[], signal.Signals | None],
 ) -> tuple[int, list[str]]:
     code, problems = 0, []
     lost: set[str] = set()
@@ -132,17 +147,30 @@ def _await(
                 said = program.said().splitlines()[-1:]
                 problems.append(" ".join([f"{program.name} {describe_exit(status)} while hosts were running", *said]))
                 end = end or time.monotonic() + grace
-        if len(ended) == len(running):
+        left = listed([program.name for program in running if program.name not in ended])
+        if (number := stop()) is not None:
+            return 128 + number, [*problems, interrupted(number, left)]
+        if not left:
             return code or (_FAILURE if lost else 0), problems
         now = time.monotonic()
         if deadline is not None and now > deadline:
-            left = ", ".join(program.name for program in running if program.name not in ended)
             return code or _TIME_LIMIT_CODE, [*problems, f"the time limit has passed with {left} still running"]
         if end is not None and now > end:
-            left = ", ".join(program.name for program in running if program.name not in ended)
             return code or _FAILURE, [*problems, f"{left} did not end by themselves within {grace:g} s of that"]
         on_tick(running)
         time.sleep(_POLL_SECONDS)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a line that stays short."""
+    if len(names) <= _NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[: _NAMED - 1])} and {len(names) - _NAMED + 1} more"
+
+
+def interrupted(number: signal.Signals, left: str = "") -> str:
+    """What a summary says of a run that a signal has ended; `left` are the hosts that were running."""
+    return f"interrupted by {number.name}" + (f" with {left} still running" if left else "")
 
 
 def _code(status: int) -> int:
