@@ -6,13 +6,8 @@ a further socket for each job, from which the parent knows it.
 """
 
 import os
-import queue
 import select
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +20,11 @@ from protocol.faults import FaultRates
 from protocol.packets import Address, PacketBatch
 from switch.core import Member, Outgoing, SwitchCore
 from switch.dataplane import Counter, JobSpec, StalledSlot
+from switch.packet_thread import PacketThread
 from switch.port_faults import PortFaults
 from switch.prepare import prepare_switch
 from switch.pump_kernels import BURST, EVENTS_BYTES, SMALL_BYTES, serve
 
-T = TypeVar("T")
-
-
-_COMMAND_SECONDS = 10.0
 _DEFAULT_SLOTS = 512
 _ROUNDS = 10_000  # waits in compiled code before Python has its turn
 
@@ -79,15 +71,10 @@ class UdpSwitch:
         self._uplinks: dict[Address, DatagramSocket] = {}  # of jobs that are not installed yet
         self._flows: dict[int, Member] = {}
         self._closed_overflows = 0
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._calling = threading.Lock()  # the life of the file descriptor that wakes the thread
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = PacketThread("wiresum-data", self._serve, self._finish, what="the switch's data plane")
         self._epoll = select.epoll()
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._epoll.register(self._thread.wake, select.EPOLLIN)
         self._epoll.register(self._main.fileno(), select.EPOLLIN)
-        self._running = True
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, name="wiresum-data", daemon=True)
         self._thread.start()
 
     @property
@@ -118,75 +105,51 @@ class UdpSwitch:
     @property
     def alive(self) -> bool:
         """Whether the thread moves packets."""
-        return self._thread.is_alive()
+        return self._thread.alive
 
     def add_job(self, spec: JobSpec) -> None:
         """Installs a job."""
-        self._call(lambda: self._add_job(spec))
+        self._thread.call(lambda: self._add_job(spec))
 
     def remove_job(self, number: int) -> None:
         """Removes a job; afterwards its packets are dropped."""
-        self._call(lambda: self._remove_job(number))
+        self._thread.call(lambda: self._remove_job(number))
 
     def open_uplink(self, parent: Address) -> Address:
         """Takes a source address for the packets of one job to its parent."""
-        return self._call(lambda: self._open_uplink(parent))
+        return self._thread.call(lambda: self._open_uplink(parent))
 
     def close_uplink(self, address: Address) -> None:
         """Gives a source address back that no job was installed with."""
-        self._call(lambda: self._close_uplink(address))
+        self._thread.call(lambda: self._close_uplink(address))
 
     def stalled(self, number: int) -> list[StalledSlot]:
         """Slots of a job that wait for some of its ranks."""
-        return self._call(lambda: self._core.stalled(number))
+        return self._thread.call(lambda: self._core.stalled(number))
 
     def last_heard(self, number: int) -> list[float | None]:
         """Seconds since the last packet of each rank; None for a rank that was never heard."""
-        return self._call(lambda: self._last_heard(number))
+        return self._thread.call(lambda: self._last_heard(number))
 
     def statistics(self) -> list[Counter]:
         """All counters, of the switch as a whole and of each rank of each job."""
-        return self._call(self._statistics)
+        return self._thread.call(self._statistics)
 
     def close(self) -> None:
         """Stops the thread and closes the sockets; idempotent."""
-        with self._calling:
-            self._running = False
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-                self._thread.join()
-                os.close(self._wake)
-                self._wake = -1
-
-    def _call(self, function: Callable[[], T]) -> T:
-        """Runs `function` on the data thread, which alone touches the core."""
-        if not self._thread.is_alive():
-            raise WiresumError(f"the switch's data plane has stopped: {self._failure or 'it was closed'}")
-        future: Future[T] = Future()
-        self._commands.put((function, future))
-        with self._calling:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-        try:
-            return future.result(_COMMAND_SECONDS)
-        except TimeoutError:
-            raise WiresumError(f"the switch's data plane did not answer in {_COMMAND_SECONDS:.0f} s") from None
+        self._thread.close()
 
     def _serve(self) -> None:
-        try:
-            # Faults that hold packets back need Python batch by batch; else one compiled loop serves the workers.
-            compiled = self._faults.immediate
-            while self._running:
-                if compiled:
-                    self._serve_compiled()
-                self._serve_once(0.0 if compiled else None)
-        except BaseException as error:
-            self._failure = error
-            raise
-        finally:
-            self._epoll.close()
-            for udp in (*self._by_fd.values(), *self._uplinks.values()):
-                udp.close()
+        # Faults that hold packets back need Python batch by batch; else one compiled loop serves the workers.
+        compiled = self._faults.immediate
+        if compiled:
+            self._serve_compiled()
+        self._serve_once(0.0 if compiled else None)
+
+    def _finish(self) -> None:
+        self._epoll.close()
+        for udp in (*self._by_fd.values(), *self._uplinks.values()):
+            udp.close()
 
     def _serve_compiled(self) -> None:
         """Serves workers until a command or a stranger comes."""
@@ -201,8 +164,8 @@ class UdpSwitch:
         if due is not None:
             timeout = max(0.0, due - time.monotonic())
         for fd, _ in self._epoll.poll(timeout):
-            if fd == self._wake:
-                self._run_commands()
+            if fd == self._thread.wake:
+                self._thread.run_calls()
                 continue
             udp = self._by_fd.get(fd)
             if udp is None:
@@ -219,17 +182,6 @@ class UdpSwitch:
             self._release(now)
         for outgoing in self._core.flush():
             self._send(outgoing, now)
-
-    def _run_commands(self) -> None:
-        os.eventfd_read(self._wake)
-        while not self._commands.empty():
-            function, future = self._commands.get()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
 
     def _take(self, batch: PacketBatch, fd: int, source: Address, now: float) -> None:
         member = self._parents.get(fd)

@@ -1,26 +1,22 @@
 """The programmable switch at work: one thread that moves frames between ports and the switch's core."""
 
 import logging
-import os
-import queue
 import select
-import threading
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import asdict
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from switch.model.errors import ModelError
 from switch.model.interfaces import Core, Port
+from switch.packet_thread import PacketThread
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
 _BURST: Final = 32  # frames from one port before the others have their turn
-_COMMAND_SECONDS: Final = 10.0
 
 
 class PortSwitch:
@@ -48,18 +44,13 @@ class PortSwitch:
         self._after_burst = after_burst
         self._start = time.monotonic()
         self._no_port = self._no_program = self._failed = 0
-        self._commands: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = queue.SimpleQueue()
-        self._calling = threading.Lock()  # the life of the file descriptor that wakes the thread
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = PacketThread("wiresum-p4switch", self._serve, self._finish, what="the switch", error=ModelError)
         self._epoll = select.epoll()
-        self._epoll.register(self._wake, select.EPOLLIN)
+        self._epoll.register(self._thread.wake, select.EPOLLIN)
         self._by_fd: dict[int, tuple[int, Port]] = {}
         for number, port in self._ports.items():
             self._by_fd[port.fileno()] = number, port
             self._epoll.register(port.fileno(), select.EPOLLIN)
-        self._running = True
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._serve, name="wiresum-p4switch", daemon=True)
         self._thread.start()
 
     @property
@@ -70,12 +61,12 @@ class PortSwitch:
     @property
     def alive(self) -> bool:
         """Whether the thread moves frames."""
-        return self._thread.is_alive()
+        return self._thread.alive
 
     @property
     def failure(self) -> BaseException | None:
         """What ended the thread, unless it was closed."""
-        return self._failure
+        return self._thread.failure
 
     def call(self, function: Callable[[], T]) -> T:
         """Runs `function` between two packets, on the thread that touches the core, and returns what it returns.
@@ -85,20 +76,7 @@ class PortSwitch:
         Raises:
             ModelError: the thread has ended, or does not answer.
         """
-        if threading.current_thread() is self._thread:
-            return function()
-        future: Future[T] = Future()
-        with self._calling:
-            if self._wake < 0 or not self._thread.is_alive():
-                raise ModelError(f"the switch has stopped: {self._failure or 'it was closed'}")
-            self._commands.put((function, future))
-            os.eventfd_write(self._wake, 1)
-        try:
-            return future.result(_COMMAND_SECONDS)
-        except TimeoutError:
-            if future.cancel() or not future.done():
-                raise ModelError(f"the switch did not answer in {_COMMAND_SECONDS:.0f} s") from None
-            raise
+        return self._thread.call(function)
 
     def replace(self, switch: Core | None) -> None:
         """Lets another core, as of another program, go on with the same ports."""
@@ -126,13 +104,7 @@ class PortSwitch:
 
     def close(self) -> None:
         """Stops the thread and closes the ports; idempotent."""
-        with self._calling:
-            self._running = False
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
-                self._thread.join()
-                os.close(self._wake)
-                self._wake = -1
+        self._thread.close()
 
     def __enter__(self) -> Self:
         return self
@@ -143,24 +115,11 @@ class PortSwitch:
         self.close()
 
     def _serve(self) -> None:
-        try:
-            while self._running:
-                self._serve_once()
-        except BaseException as error:
-            self._failure = error
-            raise
-        finally:
-            self._epoll.close()
-            for port in self._ports.values():
-                port.close()
-            self._refuse_commands()
-
-    def _serve_once(self) -> None:
         processed = False
         for fd, events in self._epoll.poll():
-            if fd == self._wake:
-                self._run_commands()
-                processed = True  # a command may have injected packets
+            if fd == self._thread.wake:
+                self._thread.run_calls()
+                processed = True  # a call may have injected packets
                 continue
             number, port = self._by_fd[fd]
             if events & select.EPOLLHUP:  # the other end has gone for good
@@ -175,6 +134,11 @@ class PortSwitch:
                 self._process(number, frame)
         if processed and self._after_burst is not None:
             self._guarded(self._after_burst)
+
+    def _finish(self) -> None:
+        self._epoll.close()
+        for port in self._ports.values():
+            port.close()
 
     def _guarded(self, function: Callable[[], object]) -> None:
         """Calls what is not ours: one failure must not stop the switch."""
@@ -208,23 +172,6 @@ class PortSwitch:
             self._guarded(lambda: receiver(packet))
         else:
             self._no_port += 1
-
-    def _run_commands(self) -> None:
-        os.eventfd_read(self._wake)
-        while not self._commands.empty():
-            function, future = self._commands.get()
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(function())
-            except Exception as error:
-                future.set_exception(error)
-
-    def _refuse_commands(self) -> None:
-        while not self._commands.empty():
-            _, future = self._commands.get()
-            if future.set_running_or_notify_cancel():
-                future.set_exception(ModelError("the switch has stopped"))
 
     def _statistics(self) -> dict[str, int]:
         found: dict[str, int] = {}
