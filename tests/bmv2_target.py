@@ -3,16 +3,15 @@
 import secrets
 import shutil
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from switch.controller.client import P4RuntimeClient
 from switch.controller.p4info import P4Info, multicast_group
 from switch.controller.program import CPU_PORT, DROPS, EVENTS, FLOOD_GROUP
 from switch.controller.program_files import find
+from tests.p4_rack import TargetProcess, enter
 from tests.packet_targets import (
     PORTS,
     PROBE_PORT,
@@ -64,9 +63,8 @@ class Bmv2Target:
         self._members: set[int] = set()
         self._device = secrets.randbelow(2**24) + 1
         self._ports = VethPorts((*PORTS, PROBE_PORT))
-        self._folder = tempfile.TemporaryDirectory()
         self._client: P4RuntimeClient | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: TargetProcess | None = None
         self._cli: subprocess.Popen[str] | None = None
         try:
             self._start()
@@ -75,24 +73,26 @@ class Bmv2Target:
             raise
 
     def _start(self) -> None:
-        folder = Path(self._folder.name)
-        address = f"unix:{folder}/grpc"
-        command = ["ip", "netns", "exec", self._ports.namespace, "simple_switch_grpc", "--no-p4"]
-        for port in (*PORTS, PROBE_PORT):
-            command += ["-i", f"{port}@{self._ports.interface(port)}"]
-        command += ["--device-id", str(self._device), "--notifications-addr", f"ipc://{folder}/notes"]
-        command += ["--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT)]
-        with (folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
-        wait_until(lambda: (folder / "grpc").exists(), "BMv2 does not listen", within=SECONDS)
+        process = self._process = TargetProcess(self._command, enter(self._ports.namespace))
+        try:
+            wait_until((process.folder / "grpc").exists, "BMv2 does not listen", within=SECONDS)
+        except AssertionError as error:
+            error.add_note(f"it said:\n{process.kill()}")
+            raise
         self._client = P4RuntimeClient(
-            address,
+            f"unix:{process.folder}/grpc",
             self._p4info,
             device_id=self._device,
             on_message=self._take,
             on_failure=lambda failure: None,
             timeout=SECONDS,
         )
+
+    def _command(self, folder: str) -> list[str]:
+        ports = [word for port in (*PORTS, PROBE_PORT) for word in ("-i", f"{port}@{self._ports.interface(port)}")]
+        own = ["--device-id", str(self._device), "--notifications-addr", f"ipc://{folder}/notes"]
+        there = ["--grpc-server-addr", f"unix:{folder}/grpc", "--cpu-port", str(CPU_PORT)]
+        return ["simple_switch_grpc", "--no-p4", *ports, *own, "--", *there]
 
     @property
     def _connected(self) -> P4RuntimeClient:
@@ -106,10 +106,8 @@ class Bmv2Target:
         if self._cli is not None:
             self._cli.communicate()
         if self._process is not None:
-            self._process.terminate()
-            self._process.wait(SECONDS)
+            self._process.kill()
         self._ports.close()
-        self._folder.cleanup()
 
     def _take(self, message: Any) -> None:
         kind = message.WhichOneof("update")
@@ -251,7 +249,7 @@ class Bmv2Target:
         """The first cells of registers, which BMv2 shows on its other control interface only."""
         if self._cli is None:
             self._cli = subprocess.Popen(
-                ["ip", "netns", "exec", self._ports.namespace, "simple_switch_CLI"],
+                [*enter(self._ports.namespace), "simple_switch_CLI"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -143,11 +143,15 @@ class TargetProcess:
     Args:
         command: its command line, given a folder for its files.
         prefix: of that.
+
+    Attributes:
+        folder: the one for its files, which goes with it.
     """
 
     def __init__(self, command: Callable[[str], Sequence[str]], prefix: Sequence[str]) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
         self._folder = tempfile.TemporaryDirectory()
+        self.folder = Path(self._folder.name)
         # The kernel ends it with the thread that starts it, even if that is killed.
         self._process = subprocess.Popen(
             [*prefix, "setpriv", "--pdeathsig", "KILL", "--", *command(self._folder.name)],
