@@ -81,7 +81,9 @@ class WorkerPool:
     def __init__(self, size: int, switch: str) -> None:
         self._store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self._scenarios = 0
-        context = multiprocessing.get_context("spawn")
+        # Forked from one process that has loaded torch: loading it takes seconds of processor time.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([__name__])
         self._connections: list[Connection] = []
         self.processes = []
         for rank in range(size):
