@@ -148,7 +148,7 @@ class TargetProcess:
         folder: the one for its files, which goes with it.
     """
 
-    def __init__(self, command: Callable[[str], Sequence[str]], prefix: Sequence[str]) -> None:
+    def __init__(self, command: Callable[[str], Sequence[str]], prefix: Sequence[str] = ()) -> None:
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
         self._folder = tempfile.TemporaryDirectory()
         self.folder = Path(self._folder.name)

@@ -2,7 +2,6 @@
 
 import secrets
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from switch.p4runtime.messages import p4runtime_pb2 as pb
 from switch.p4runtime.pipeline import SwitchOptions
 from switch.p4runtime.server import P4RuntimeSwitch
 from switch.p4runtime.stubs import grpc
+from tests.p4_rack import TargetProcess
 from tests.p4runtime_client import Client, details_of
 from tests.p4runtime_rig import CPU_PORT, DELETE, INSERT, MODIFY, Names, config_of, p4info_of
 from tests.p4runtime_samples import BAD_EXACT, exact
@@ -176,12 +176,12 @@ def test_both_take_and_refuse_the_same(tmp_path: Path) -> None:
         ours = answers(switch.address, device, names)
     address = f"unix:{tmp_path}/bmv2"
     options = ("--no-p4", "--device-id", str(device), "--", "--grpc-server-addr", address, "--cpu-port", str(CPU_PORT))
-    with subprocess.Popen(["simple_switch_grpc", *options], stdout=subprocess.DEVNULL) as process:
-        try:
-            wait_until((tmp_path / "bmv2").exists, "BMv2 does not serve")
-            theirs = answers(address, device, names)
-        finally:
-            process.terminate()
+    process = TargetProcess(lambda _: ("simple_switch_grpc", *options))
+    try:
+        wait_until((tmp_path / "bmv2").exists, "BMv2 does not serve")
+        theirs = answers(address, device, names)
+    finally:
+        process.kill()
     assert ours.keys() == theirs.keys()
     only_theirs = {label for label, code in theirs.items() if code is Code.OK is not ours[label]}
     only_ours = {label for label, code in ours.items() if code is Code.OK is not theirs[label]}
