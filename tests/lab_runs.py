@@ -142,6 +142,21 @@ class LabRun:
                 stdin = None
                 self.processes()  # remembers namespaces
 
+    def type(self, *lines: str) -> None:
+        """Writes lines to its standard input, which it must have kept."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("".join(f"{line}\n" for line in lines).encode())
+        self.process.stdin.flush()
+
+    def read_until(self, words: bytes) -> None:
+        """Waits for a line that ends with these words on its standard output."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.stdout += line
+            if line.endswith(words):
+                return
+        raise AssertionError(f"ended before {words!r}:\n{self.stdout.decode()}\n{self.stderr}")
+
     def summary(self) -> dict[str, Any]:
         """What it wrote at the end."""
         (path,) = self.out.glob("*/summary.json")

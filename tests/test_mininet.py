@@ -1,6 +1,7 @@
 """`wiresum mininet` on good days: real hosts, switches and links."""
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -136,21 +137,65 @@ def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:
     assert "left behind" not in one.stderr + other.stderr
 
 
+# Two collectives, and between them a rank that keeps the others waiting until a file is there.
+LATE = """
+import os, sys, time
+import numpy as np
+import wiresum
+with wiresum.Communicator(rank=int(os.environ["RANK"]), world_size=2) as comm:
+    comm.all_reduce(np.ones(2560, np.float32))
+    while comm.rank == 1 and not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+    comm.all_reduce(np.ones(2560, np.float32))
+print("summed", flush=True)
+"""
+
+
 def test_the_prompt(tmp_path: Path) -> None:
+    script, go = tmp_path / "late.py", tmp_path / "go"
+    script.write_text(LATE)
     with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
         # An address without a name is answered as such, at once: torch warns of anything else.
-        ask = b"h1 python3 -c \"import socket; print(socket.getnameinfo(('::ffff:10.0.0.2', 5, 0, 0), 0))\"\n"
-        lines = ask + b"h1 grep -w h2 /etc/hosts\ncounters\njobs\nlinks\nstalls\nworkers env\nexit\n"
-        assert run.end(stdin=lines) == 0, run.stderr
+        run.type("h1 python3 -c \"import socket; print(socket.getnameinfo(('::ffff:10.0.0.2', 5, 0, 0), 0))\"")
+        run.type(
+            "help", "slots", "stalls s1", "h1 grep -w h2 /etc/hosts", "workers env", f"workers python {script} {go} &"
+        )
+        while b"do not move" not in run.stdout:
+            run.type("stalls", "sh echo asked")
+            run.read_until(b"asked\n")
+        run.type("slots", "jobs", "ranks", "trace s1 2")
+        run.read_until(b"capturing for 2 s\n")
+        go.touch()
+        run.read_until(b"[h2] summed\n")
+        run.type("counters", "links", "packets h1 0.1", "trace h3", "slots s2", "workers sleep 987 &", "exit")
+        assert run.end() == 0, run.stderr
         assert run.left() == []
     said = run.stdout.decode()
     assert "('::ffff:10.0.0.2', '5')" in run.stderr
     assert "10.0.0.2\th2" in run.stderr  # where Mininet writes
     assert "10.0.0.2\th2" not in Path("/etc/hosts").read_text()
-    assert "65,536 of 65,536 slots are free" in said
-    assert "h1-s1 up: bytes" in said
     assert "[h2] RANK=1" in said
     assert "[h1] WIRESUM_SWITCH=10.254.1.1:50099" in said
+    for line in (
+        "  stalls [SWITCH]              Slots that have waited for the same ranks for half a second, and for whom.",
+        "s1: no jobs",
+        "s1: job 'default' (number 0): of 512 slots of 256 values, 10 do not move",
+        "s1: job 'default' (number 0): of 512 slots of 256 values, 502 are free and 10 wait",
+        "  slot 20 version 0 chunk 20: has rank 0 (h1); lacks rank 1 (h2)",
+        "s1: 65,024 of 65,536 slots are free",
+        "  job 'default': number 0, running, 2 of 2 ranks, 512 slots of 256 values",
+        "job 0 at 10.254.1.1: 2 ranks",  # of `wiresum trace`
+        "  results ",
+        "h1-s1 up: bytes",
+        "h1: no packets of wiresum",
+        "say at which host or switch, of h1, h2, s1",
+        "there is no switch s2; there are s1",
+    ):
+        assert line in said, line
+    assert re.search(r"^  rank 1 \(h2\) is missing in 10; heard \d+\.\d s ago$", said, re.MULTILINE)
+    assert re.search(
+        r"^(wiresum> )?s1: job 'default' rank 0: received [0-9,]+, contributions [0-9,]+", said, re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -262,17 +262,25 @@ class Lab:
 
     def counters(self, switch: str) -> dict[str, Any]:
         """What `wiresum stats --json` says of a switch; {"error": ...} if it does not answer."""
-        from wiresum.lab.nodes import own_command, own_environment
+        found: dict[str, Any] = self._ask(switch, ["-m", "wiresum", "stats"], ["--json"])
+        return found
+
+    def slots(self, switch: str, again: float | None = None) -> Any:
+        """A switch's jobs with their waiting slots, see `slots.read_slots`; {"error": ...} if it does not answer."""
+        return self._ask(switch, ["-m", "wiresum.lab.slots"], [] if again is None else ["--again", str(again)])
+
+    def _ask(self, switch: str, program: Sequence[str], options: Sequence[str]) -> Any:
+        """What a program of ours, run at a switch with its control address, writes as JSON."""
+        from wiresum.lab.nodes import own_environment
 
         node = self.net[switch]
         where = getattr(node, "_controller_node", None) or node
-        environment = own_environment()
-        command = ["env", f"PYTHONPATH={environment['PYTHONPATH']}", *own_command("stats", node.control, "--json")]
+        command = ["env", f"PYTHONPATH={own_environment()['PYTHONPATH']}", sys.executable, *program, node.control]
         try:
-            found: dict[str, Any] = json.loads(run_in(where.pid, *command, timeout=60))
+            return json.loads(run_in(where.pid, *command, *options, timeout=60))
         except (LabError, ValueError) as error:
-            return {"error": str(error)}
-        return found
+            said = str(error).splitlines()
+            return {"error": said[-1] if said else "no answer"}
 
     def link_counters(self, link: LinkSpec) -> dict[str, dict[str, int]]:
         """Frames and bytes of a link since it was made: `up` as counted at the lower end, `down` at the upper one."""
