@@ -120,14 +120,8 @@ def check_sources(wish: JoinWish, present: Sequence[JoinWish], others: Iterable[
         others: those of ranks that are in any job.
 
     Raises:
-        JoinRefusedError: an address belongs to another rank, or there are too many.
+        JoinRefusedError: an address belongs to another rank.
     """
-    children = dict.fromkeys(other.source for other in present)
-    if wish.source not in children and len(children) >= MAX_RANKS:
-        raise JoinRefusedError(
-            f"job {wish.job!r} has {MAX_RANKS} workers and leaf switches at this switch already, and it takes no more; "
-            f"rank {wish.rank} at {format_address(wish.address)} is one too many"
-        )
     shared = () if wish.via is None else present
     for other in others:
         if other.source == wish.source and not (other.via == wish.via and other in shared):
@@ -135,6 +129,24 @@ def check_sources(wish: JoinWish, present: Sequence[JoinWish], others: Iterable[
                 f"{format_address(wish.source)}, from which rank {wish.rank} of job {wish.job!r} would send, "
                 f"belongs to rank {other.rank} of job {other.job!r}"
             )
+
+
+def check_width(job: str, below: int, switch: str) -> None:
+    """Checks how many send to one switch, once all ranks are there, so that all of them hear of it.
+
+    Args:
+        job: its name.
+        below: workers and leaf switches.
+        switch: which one, for the message.
+
+    Raises:
+        JoinRefusedError: too many.
+    """
+    if below > MAX_RANKS:
+        raise JoinRefusedError(
+            f"job {job!r} has {below} workers and leaf switches directly below {switch}, which takes at most "
+            f"{MAX_RANKS}: in a tree of switches, some can join at others"
+        )
 
 
 def choose_slots(wishes: Sequence[JoinWish], budget: "SlotBudget") -> int:

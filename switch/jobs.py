@@ -16,6 +16,7 @@ from switch.admission import (
     check_against,
     check_alone,
     check_sources,
+    check_width,
     choose_slots,
     least_slots,
 )
@@ -119,6 +120,7 @@ class JobTable(EndingJobs):
         wishes = [member.wish for member in job.active]
         slots = choose_slots(wishes, self.budget)
         try:
+            check_width(job.name, len(job.below), self.budget.name)
             self.budget.check(job.name, slots, job.values)
             number = self._free_number(job.name)
         except JoinRefusedError as error:

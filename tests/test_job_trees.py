@@ -202,13 +202,17 @@ def test_two_jobs_cannot_come_from_one_address_of_a_leaf() -> None:
 
 def test_more_children_than_a_switch_takes() -> None:
     table = make_table(max_ranks=1000)
-    for rank in range(31):
-        table.join(below(None, rank, 40), 0.0)
-    for rank in range(31, 38):
-        table.join(below(A, rank, 40), 0.0)
-    with pytest.raises(JoinRefusedError, match="has 32 workers and leaf switches at this switch already"):
-        table.join(below(B, 38, 40), 0.0)
-    table.join(below(A, 39, 40), 0.0)
+    places = [*[None] * 31, *[A] * 7, B]
+    memberships = [table.join(below(leaf, rank, 40), 0.0) for rank, leaf in enumerate(places)]
+    assert table.effects() == []
+    memberships.append(table.join(below(None, 39, 40), 0.0))
+    failed = only(table.effects(), JoinFailed)
+    assert sorted(each.membership for each in failed) == sorted(memberships)
+    assert {str(each.error) for each in failed} == {
+        "job 'train' has 34 workers and leaf switches directly below the switch, which takes at most 32: "
+        "in a tree of switches, some can join at others"
+    }
+    assert table.status() == []
 
 
 @pytest.mark.parametrize(

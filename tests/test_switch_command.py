@@ -199,7 +199,8 @@ def test_a_parent_that_is_not_there_is_named(capsys: pytest.CaptureFixture[str])
     said = capsys.readouterr()
     assert said.out == ""
     assert said.err == (
-        "wiresum: cannot reach the parent switch's control service at 127.0.0.1:1: connection refused\n"
+        "wiresum: cannot reach the parent switch's control service at 127.0.0.1:1: connection refused; "
+        "start the parent first, and give its control address\n"
     )
     assert main(["switch", "--faults-up-out", "loss=0.1"]) == 2
     assert "need a parent" in capsys.readouterr().err

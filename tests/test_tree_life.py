@@ -1,6 +1,7 @@
 """Jobs that span switches: joining, refusals, leaving, dying, disagreement, stalls."""
 
 import re
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -146,13 +147,17 @@ def test_more_ranks_than_the_tree_takes(tree: Tree) -> None:
         assert "asks for 126 ranks, and this switch takes from 1 to 125" in said
 
 
-def test_more_ranks_than_one_switch_takes_directly() -> None:
+@pytest.mark.parametrize("crowded", ["root", "left"])
+def test_more_ranks_than_one_switch_takes_directly(crowded: str) -> None:
+    """All of them hear of it, and those at other switches, too."""
     with Tree(TWO_LEVELS) as tree:
-        ranks = tree.start(["left"] * 33, add, join_timeout=5.0, job="crowd")
-        raised = errors(ranks)
-        (refused,) = [str(error) for error in raised if isinstance(error, JoinRefusedError)]
-        assert "job 'crowd' has 32 workers and leaf switches at this switch already" in refused
-        assert sum(isinstance(error, JoinTimeoutError) for error in raised) == 32
+        ranks = tree.start([crowded] * 33 + ["right"], add, job="crowd")
+        where, below = ("the switch", 34) if crowded == "root" else (f"the leaf switch at {tree.address('left')}", 33)
+        for said in texts(ranks, JoinRefusedError):
+            assert f"job 'crowd' has {below} workers and leaf switches directly below {where}, " in said
+            assert "which takes at most 32" in said
+        tree.wait_until_idle()
+        tree.run(["left", "right", "root"], add, job="crowd")
 
 
 def test_a_leaf_without_its_parent_does_not_start() -> None:
@@ -160,6 +165,27 @@ def test_a_leaf_without_its_parent_does_not_start() -> None:
         SoftwareSwitch(port=0, control_port=0, parent="127.0.0.1:1")
     with pytest.raises(ValueError, match="HOST:PORT"):
         SoftwareSwitch(port=0, control_port=0, parent="127.0.0.1:none")
+
+
+@pytest.fixture
+def mute() -> Iterator[socket.socket]:
+    """Something that listens and does not speak gRPC."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server
+
+
+def test_a_parent_that_is_no_switch(mute: socket.socket) -> None:
+    host, port = mute.getsockname()
+    with pytest.raises(SwitchUnreachableError, match=rf"at {host}:{port}: no control service answers there: .*; start"):
+        SoftwareSwitch(port=0, control_port=0, parent=f"{host}:{port}")
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1", "0.0.0.0"])
+def test_a_switch_is_not_its_own_parent(bind: str, mute: socket.socket) -> None:
+    _, port = mute.getsockname()
+    mute.close()
+    with pytest.raises(SwitchUnreachableError, match=rf"cannot be its own parent: 127\.0\.0\.1:{port} is "):
+        SoftwareSwitch(bind=bind, port=0, control_port=port, parent=f"127.0.0.1:{port}")
 
 
 # Leaving

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 from typing import Any, Final, NoReturn
 
 from protocol import control_pb2 as pb
@@ -51,11 +52,14 @@ class Parent:
         self._channel: Any = None
         self.stub: Any = None  # the generated stubs of grpc.aio have no types that the package itself knows
 
-    async def open(self) -> None:
+    async def open(self, own: Address) -> None:
         """Connects.
 
+        Args:
+            own: where this switch serves control itself.
+
         Raises:
-            SwitchUnreachableError: no control service answers there.
+            SwitchUnreachableError: no control service answers there, or it is this switch's own.
             JoinRefusedError: it speaks another version of the protocol.
         """
         try:
@@ -70,14 +74,21 @@ class Parent:
             number = error.errno or 0
             reason = os.strerror(number) if number > 0 else error.strerror or str(error)
             raise self._unreachable(reason.lower()) from None
+        if self._port == own[1] and (own[0] == self._ip or (own[0] == "0.0.0.0" and _is_local(self._ip))):
+            raise SwitchUnreachableError(
+                f"a switch cannot be its own parent: {self.name} is the control address of this one; "
+                f"give that of another switch"
+            )
         family = "ipv6" if ":" in self._ip else "ipv4"
         target = f"{family}:{format_address((self._ip, self._port))}"
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self.stub = ControlStub(self._channel)
         try:
-            await self.describe()
-        except SwitchLostError as error:
-            raise self._unreachable(str(error)) from None
+            await self._describe()
+        except grpc.aio.AioRpcError as error:
+            details = error.details() or error.code().name
+            reason = "it lost" if details.startswith(ABOVE) else "no control service answers there:"
+            raise self._unreachable(f"{reason} {details}") from None
 
     async def describe(self) -> pb.DescribeReply:
         """What the parent has to offer, with the host that packets must be sent to.
@@ -87,9 +98,12 @@ class Parent:
             JoinRefusedError: it speaks another version of the protocol.
         """
         try:
-            reply: pb.DescribeReply = await self.stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS)
+            return await self._describe()
         except grpc.aio.AioRpcError as error:
             raise self.lost(error) from None
+
+    async def _describe(self) -> pb.DescribeReply:
+        reply: pb.DescribeReply = await self.stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS)
         if reply.protocol_version != PROTOCOL_VERSION:
             raise JoinRefusedError(
                 f"the parent switch at {self.name} speaks protocol version {reply.protocol_version}, and this switch "
@@ -137,7 +151,20 @@ class Parent:
             await self._channel.close()
 
     def _unreachable(self, reason: str) -> SwitchUnreachableError:
-        return SwitchUnreachableError(f"cannot reach the parent switch's control service at {self.name}: {reason}")
+        return SwitchUnreachableError(
+            f"cannot reach the parent switch's control service at {self.name}: {reason}; "
+            f"start the parent first, and give its control address"
+        )
+
+
+def _is_local(host: str) -> bool:
+    """Whether it is an address of this machine."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
 
 
 def upward(wish: JoinWish, *, via: Address, most_slots: int, room: int) -> pb.JoinRequest:

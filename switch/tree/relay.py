@@ -54,12 +54,12 @@ class RelayService(RelayJobs, ControlServicer):
         """Connects to the parent; this switch is to be served at that address.
 
         Raises:
-            SwitchUnreachableError: no control service answers there.
+            SwitchUnreachableError: no control service answers there, or it is this switch's own.
             JoinRefusedError: it speaks another version of the protocol.
         """
         self._name = format_address(address)
         self._budget.name = f"the leaf switch at {self._name}"
-        await self._parent.open()
+        await self._parent.open(address)
         attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._attachment = self._spawn(self._stay_attached(attached))
         await attached

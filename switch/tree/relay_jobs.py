@@ -14,7 +14,7 @@ from protocol.control import SHUTTING_DOWN
 from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, PeerLostError, WiresumError
 from protocol.packets import Address
-from switch.admission import JoinWish, SlotBudget, check_against, check_alone, check_sources, least_slots
+from switch.admission import JoinWish, SlotBudget, check_against, check_alone, check_sources, check_width, least_slots
 from switch.control_messages import is_last
 from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.job_events import JobStatus
@@ -134,6 +134,7 @@ class RelayJobs:
         """Takes number and slots, and tells the data plane."""
         if job not in self._jobs:
             raise PeerLostError(f"job {job.name!r} ended just as it began")
+        check_width(job.name, len(job.below), self._budget.name)
         via, parent = job.opened.result()
         self._budget.give_back(job.key)
         try:
