@@ -6,7 +6,8 @@ by batch itself instead.
 
 from numba import carray
 
-from host.worker_kernels import STATE, handle_timer, receive, send
+from host.state_kernels import STATE
+from host.worker_kernels import handle_timer, receive, send
 from protocol import socket_kernels as sockets
 from protocol.jit import kernel
 from protocol.kernels import pointer

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from host import pump_kernels
 from host import worker_kernels as kernels
 from host.quantizer import headroom_bits
+from host.state_kernels import FLIGHT, STATE, TENSOR
 from protocol.consistency import collective_salt
 from protocol.constants import DType, Op, check_slots, packet_bytes, size_code
 from protocol.packets import PacketBatch
@@ -77,7 +78,7 @@ class Worker:
         self._packet = packet_bytes(values)
         self._batch = max(1, min(MAX_BATCH_BYTES // self._packet, 63))
         self._scratch = np.zeros(values, np.float32)
-        self._state = np.zeros(1, kernels.STATE)
+        self._state = np.zeros(1, STATE)
         state = self._record = self._state[0]
         state["job"] = job
         state["ranks"] = world_size
@@ -86,7 +87,7 @@ class Worker:
         state["values"] = values
         state["scratch"] = self._scratch.ctypes.data
         state["disagreed"] = -1
-        state["newest_answered"] = -np.inf
+        state["progress"] = -np.inf
         state["frontier"] = first_chunk - 1
         state["lowest"] = first_chunk
         state["fastest"] = state["fastest_now"] = np.inf
@@ -96,11 +97,11 @@ class Worker:
         state["rto_max"] = max_rto
         state["deadline"] = np.inf
         state["quiet_until"] = -np.inf
-        self._flights = np.zeros(slots, kernels.FLIGHT)
+        self._flights = np.zeros(slots, FLIGHT)
         self._flights["chunk"] = first_chunk + np.arange(slots) - slots
         self._flights["done"] = 1
         self._queue = np.zeros(slots, np.int64)
-        self._table = np.zeros(16, kernels.TENSOR)
+        self._table = np.zeros(16, TENSOR)
         state["slots"] = slots
         state["flights"] = self._flights.ctypes.data
         state["queue"] = self._queue.ctypes.data
@@ -150,7 +151,7 @@ class Worker:
         tensor.exponents = np.zeros(lead, np.int8)
         index = len(self._tensors)
         if index == self._table.size:
-            self._table = np.concatenate([self._table, np.zeros(index, kernels.TENSOR)])
+            self._table = np.concatenate([self._table, np.zeros(index, TENSOR)])
             self._record["table"] = self._table.ctypes.data
         self._table[index] = (
             self._next_chunk,

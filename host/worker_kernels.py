@@ -1,8 +1,8 @@
 """The worker's side of the protocol, compiled: results in, chunks queued for sending, packets out.
 
 Every change of a chunk's state happens here. A chunk goes from unsent to queued (`enqueue`), to in flight (`send`),
-maybe back to queued (`find_lost`), to done (`receive`). Chunk numbers are 64-bit here and never wrap; on the wire
-they do.
+maybe back to queued (`find_lost` of host/recovery_kernels.py), to done (`receive`). Chunk numbers are 64-bit here and
+never wrap; on the wire they do.
 """
 
 from typing import Any
@@ -19,95 +19,13 @@ from host.quantizer_kernels import (
     store_integers,
     widen,
 )
+from host.recovery_kernels import find_lost, measure, reordering, time_out
+from host.state_kernels import FLIGHT, STATE, TENSOR, push
 from protocol.constants import EXPONENT_ZERO, MSG_EXPONENTS, MSG_VALUES, PREFIX_BYTES, VALUE_BYTES, VERSION_BIT, DType
 from protocol.jit import kernel
 from protocol.kernels import consistency, load8, load16, load32, load_signed8, pointer, store8, store16, store32
 
 LAST_FLOAT = int(DType.BFLOAT16)
-
-# What is in flight in one slot. At first the chunk before the slot's first one, done.
-FLIGHT = np.dtype(
-    [
-        ("chunk", "i8"),
-        ("sent", "f8"),  # when it was last sent, seconds
-        ("tries", "i4"),  # how often it was sent
-        ("done", "u1"),
-        ("queued", "u1"),
-        ("probe", "u1"),  # last sent because of a time-out
-    ],
-    align=True,
-)
-
-# One tensor in the stream: `lead` exponents-only chunks from `first` on, then `blocks` chunks with values.
-TENSOR = np.dtype(
-    [
-        ("first", "i8"),
-        ("lead", "i8"),
-        ("blocks", "i8"),
-        ("left", "i8"),  # results still to come
-        ("elements", "i8"),
-        ("source", "i8"),  # addresses
-        ("target", "i8"),
-        ("exponents", "i8"),  # int8, shape (lead,): of the blocks in flight, agreed by all ranks
-        ("salt", "u8"),
-        ("dtype", "i8"),
-        ("op", "i8"),
-    ],
-    align=True,
-)
-
-# The rest of a worker's state, one record; kernels are given its address, which costs less than arrays.
-STATE = np.dtype(
-    [
-        ("job", "i8"),
-        ("ranks", "i8"),
-        ("headroom", "i8"),
-        ("size", "i8"),
-        ("values", "i8"),
-        ("slots", "i8"),
-        ("flights", "i8"),  # address of FLIGHT, shape (slots,)
-        ("queue", "i8"),  # address of int64, shape (slots,): slots to send from, a ring
-        ("table", "i8"),  # address of TENSOR, in order of their chunks
-        ("scratch", "i8"),  # address of float32, shape (values,)
-        ("tensors", "i8"),  # how many tensors are in the stream
-        ("outstanding", "i8"),  # chunks in flight or queued
-        ("queue_head", "i8"),
-        ("queue_length", "i8"),
-        ("disagreed", "i8"),  # a chunk for which another consistency byte came back, or -1
-        ("lowest", "i8"),  # the lowest chunk that was not answered
-        ("frontier", "i8"),  # the highest chunk that was answered
-        ("newest_answered", "f8"),  # when it was sent
-        ("fastest", "f8"),  # round trip of the last span of time that is over, seconds
-        ("fastest_now", "f8"),  # and of the one that goes on
-        ("fastest_until", "f8"),  # which ends then
-        ("srtt", "f8"),  # seconds; below zero until measured
-        ("rttvar", "f8"),
-        ("rto", "f8"),
-        ("rto_min", "f8"),
-        ("rto_max", "f8"),
-        ("deadline", "f8"),  # no timer is due before this
-        ("quiet_until", "f8"),  # time-outs send nothing again before this
-        ("turn", "i8"),  # the slot that is looked at first for probes, so that each has its turn
-        ("silence", "i8"),  # how often in a row a time-out has passed without an answer since
-        ("unsent", "i8"),  # address of what a full socket has not taken yet
-        ("unsent_size", "i8"),
-        ("unsent_segment", "i8"),
-        ("bytes_sent", "i8"),
-        ("bytes_received", "i8"),
-        ("finished", "i8"),  # tensors whose last result has come
-        ("packets_sent", "i8"),
-        ("packets_received", "i8"),
-        ("retransmissions", "i8"),
-        ("duplicates", "i8"),
-        ("rejected", "i8"),  # packets that are no answer to this worker's chunks
-    ],
-    align=True,
-)
-
-_FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slow peer is not flooded
-_PROBES = 8  # chunks that a time-out sends again
-_REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
-_FASTEST_SECONDS = 0.05  # at least, for which the fastest round trip is remembered
 
 
 @kernel
@@ -145,19 +63,9 @@ def enqueue(state: Any, flights: Any, queue: Any, tensor: Any, chunk: int) -> No
         return
     flight.chunk = chunk
     flight.done = 0
-    flight.probe = 0
     flight.tries = 0
-    state.outstanding += 1
     if not flight.queued:  # else the chunk before was answered while queued again, and its place in the queue serves
         push(state, flights, queue, chunk & (slots - 1))
-
-
-@kernel
-def push(state: Any, flights: Any, queue: Any, slot: int) -> None:
-    """Puts a slot at the end of the sending queue."""
-    queue[(state.queue_head + state.queue_length) & (queue.shape[0] - 1)] = slot
-    state.queue_length += 1
-    flights[slot].queued = 1
 
 
 @kernel
@@ -293,6 +201,7 @@ def send(worker: int, base: int, room: int, now: float) -> tuple[int, int, int]:
         filled += size
         room -= 1
         flight.sent = now
+        state.in_flight += 1
         if flight.tries > 0:
             state.retransmissions += 1
         state.packets_sent += 1
@@ -311,6 +220,10 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
     states, flights, queue, tensors = open_state(worker)
     state = states[0]
     slots = flights.shape[0]
+    samples = 0
+    sample = 0.0
+    highest = -1  # chunk answered in this batch
+    highest_sent = 0.0
     for start in range(0, length, segment):
         packet = data + start
         state.packets_received += 1
@@ -356,8 +269,15 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             store8(tensor.exponents + place, e0)
 
         flight.done = 1
-        state.outstanding -= 1
-        measure(state, flight, now)
+        if not flight.queued:
+            state.in_flight -= 1
+        if chunk > highest:
+            highest = int(chunk)
+            highest_sent = flight.sent
+        if flight.tries == 1:  # Karn: else it is not known which sending was answered
+            samples += 1
+            sample += now - flight.sent
+            state.fastest_now = min(state.fastest_now, now - flight.sent)
         tensor.left -= 1
         if tensor.left == 0:
             state.finished += 1
@@ -369,11 +289,19 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             after = find_tensor(tensors, state.tensors, chunk + slots)
             if after >= 0:
                 enqueue(state, flights, queue, tensors[after], chunk + slots)
+    if highest >= 0:
+        state.progress = now
+        state.frontier = max(state.frontier, highest)
+        state.silence = 0
+        # What was silent has spoken, and soon probes may go on. Not at once: other ranks' probes are on their way, too.
+        state.quiet_until = min(state.quiet_until, now + state.rto / 4)
+    if samples > 0:
+        measure(state, sample / samples, now)
     while is_done(flights, state.lowest):
         state.lowest += 1
-    if state.lowest < state.frontier:  # else nothing was overtaken, and there is no need to look at every slot
-        find_lost(state, flights, queue, now, False)
-    elif state.outstanding <= state.queue_length:  # nothing is in flight
+    if state.lowest < highest:  # else nothing was overtaken, and there is no need to look at every slot
+        find_lost(state, flights, queue, now, highest, highest_sent - reordering(state), False)
+    elif state.in_flight == 0:
         state.deadline = np.inf
     return int(state.queue_length), int(state.finished), int(state.disagreed)
 
@@ -383,95 +311,5 @@ def handle_timer(worker: int, now: float) -> int:
     """Queues what has waited for too long; returns how many packets are queued."""
     states, flights, queue, _ = open_state(worker)
     state = states[0]
-    find_lost(state, flights, queue, now, True)
+    find_lost(state, flights, queue, now, 0, 0.0, True)
     return int(state.queue_length)
-
-
-@kernel
-def time_out(state: Any, flight: Any) -> float:
-    """When a chunk in flight has waited for too long.
-
-    Doubled once only: a chunk that others lost is sent here in vain, again and again, and must not wait for a second
-    when at last its result is lost. It is silence that the worker backs off from, see `find_lost`.
-    """
-    return float(flight.sent + min(state.rto * (1 if flight.tries == 1 else 2), state.rto_max))
-
-
-@kernel
-def measure(state: Any, flight: Any, now: float) -> None:
-    """Learns from one answered chunk: the retransmission time-out as in RFC 6298, and how far answers have come."""
-    sample = now - flight.sent
-    state.silence = 0
-    state.quiet_until = min(state.quiet_until, now + state.rto)
-    if flight.tries > 1:
-        # Karn: it is not known which sending was answered, and so the sample says nothing about the round trip. But a
-        # probe's answer, if it can be one, tells what became of all that was sent before the probe.
-        if flight.probe and state.srtt / 2 <= sample <= 2 * state.srtt + 4 * state.rttvar:
-            state.frontier = max(state.frontier, flight.chunk + state.slots)
-            state.newest_answered = max(state.newest_answered, flight.sent)
-        return
-    if flight.chunk > state.frontier:
-        state.frontier = flight.chunk
-        state.newest_answered = max(state.newest_answered, flight.sent)
-    if state.srtt < 0:
-        state.srtt = sample
-        state.rttvar = sample / 2
-    else:
-        # Some answers had to wait until another rank's loss was mended. Counted in full they would raise the time-out,
-        # and with it the time that such losses take to mend.
-        sample = min(sample, state.srtt + max(2 * state.rttvar, state.srtt / 2))
-        state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
-        state.srtt += (sample - state.srtt) / 8
-    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not. Only
-    # the last while counts, as BBR has it: the first packets have met no queue, and a queue that stays is no loss.
-    if now >= state.fastest_until:
-        state.fastest = state.fastest_now
-        state.fastest_now = np.inf
-        state.fastest_until = now + max(_FASTEST_SECONDS, 4 * state.srtt)
-    state.fastest_now = min(state.fastest_now, now - flight.sent)
-    fastest = min(state.fastest, state.fastest_now)
-    limit = min(max(4 * state.rto_min, 16 * fastest), state.rto_max)
-    state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), limit)
-
-
-@kernel
-def find_lost(state: Any, flights: Any, queue: Any, now: float, timed: bool) -> None:
-    """Queues chunks for retransmission and sets the next deadline.
-
-    A chunk counts as lost when a higher one that was sent well after it has been answered, in the manner of RACK
-    (RFC 8985). A lower one says nothing: it was late here, and the other ranks may have sent it long before.
-    When its time-out has passed instead, nobody knows whether it was lost or another rank is late; then only a few
-    chunks are sent as probes, whose answers will tell what else was lost. As long as nothing at all is answered, twice
-    as many are sent after twice the time.
-
-    Args:
-        timed: whether time-outs count at this moment; not while answers may lie unread in the socket.
-    """
-    overtaken = state.newest_answered - max(state.srtt / 4, _REORDERING_SECONDS)
-    timed = timed and now >= state.quiet_until
-    slots = flights.shape[0]
-    first = state.turn
-    room = _PROBES << min(state.silence, 16)
-    probes = 0
-    deadline = np.inf
-    for i in range(slots):
-        slot = (first + i) & (slots - 1)
-        flight = flights[slot]
-        if flight.done or flight.queued:
-            continue
-        if flight.sent < overtaken and flight.chunk < state.frontier and flight.tries < _FAST_TRIES:
-            push(state, flights, queue, slot)
-            flight.probe = 0
-            continue
-        due = time_out(state, flight)
-        if timed and due <= now and probes < room:
-            probes += 1
-            state.turn = slot + 1
-            push(state, flights, queue, slot)
-            flight.probe = 1
-        else:
-            deadline = min(deadline, due)
-    if probes:
-        state.silence += 1
-        state.quiet_until = now + min(state.rto * 2.0 ** min(state.silence, 16), state.rto_max)
-    state.deadline = max(deadline, state.quiet_until) if deadline < np.inf else np.inf

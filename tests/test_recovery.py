@@ -5,8 +5,8 @@ import pytest
 
 from protocol.constants import DType
 from protocol.faults import FaultRates
-from protocol.packets import batches
 from tests.rack import NUMPY_TYPES, Rack
+from tests.slow_rack import SlowRack
 
 
 @pytest.mark.parametrize("dtype", [DType.INT32, DType.FLOAT32])
@@ -54,29 +54,35 @@ def test_a_rank_that_is_late_is_not_flooded() -> None:
     assert early.statistics()["rto"] < 0.1
 
 
-def test_a_standing_queue_is_no_loss() -> None:
-    """A slow link's queue holds the whole pool, and round trips grow to hundreds of times that of the first packet."""
-    rack = Rack(ranks=1, slots=512)
-    (worker,) = rack.workers
-    per_packet = 0.0001  # seconds on the link
-    chunks = 20_000
-    (out,) = rack.submit([np.ones(chunks * rack.values, np.int32)], DType.INT32)
-    link: list[tuple[float, bytes]] = []
-    free = 0.0
-    while worker.busy:
-        worker.handle_timer(rack.now)
-        while (batch := worker.packets(rack.now)) is not None:
-            for _, results in rack.aggregator.receive(batch, 0):
-                for result in results:
-                    free = max(free, rack.now) + per_packet
-                    link.append((free, result))
-        arrived = [result for due, result in link if due <= rack.now]
-        link = [(due, result) for due, result in link if due > rack.now]
-        for batch in batches(arrived):
-            worker.receive(batch, rack.now)
-        worker.finished()
-        rack.now += 0.001
-        assert rack.now < 60
-    assert (out == 1).all()
-    sent = worker.statistics()["packets_sent"]
-    assert sent < 1.1 * chunks, f"{sent} packets for {chunks} chunks"
+@pytest.mark.parametrize(
+    ("ranks", "rate", "blocks", "skew", "away"),
+    [
+        (1, 10e6, 2000, 0.0, 0.0),
+        (4, 100e6, 1400, 0.0, 0.0),
+        (4, 100e6, 1400, 0.02, 0.004),
+        (4, 100e6, 1400, 0.08, 0.01),
+        (8, 200e6, 4000, 0.02, 0.01),
+        (4, 1e9, 4000, 0.002, 0.002),
+    ],
+)
+def test_what_waits_in_a_queue_is_not_lost(ranks: int, rate: float, blocks: int, skew: float, away: float) -> None:
+    """A slow link's queue holds the whole pool, results come in bursts, and ranks start at different times."""
+    rack = SlowRack(ranks=ranks, slots=512, values=256, step=0.0005).connect(rate, away=away)
+    random = np.random.default_rng(1)
+    for _ in range(4):
+        outs = rack.submit([np.ones(blocks * rack.values, np.float32)] * ranks)
+        rack.run_from(random.uniform(0, skew, ranks).tolist())
+        assert all((out == ranks).all() for out in outs)
+    assert rack.again() < 0.01
+
+
+@pytest.mark.parametrize(("loss", "times", "again"), [(0.001, 1.5, 0.02), (0.01, 2.3, 0.11)])
+def test_losses_before_slow_links_cost_little(loss: float, times: float, again: float) -> None:
+    """A packet that one rank lost is sent again by all four, which cannot know better, and by none of them twice."""
+    rack = SlowRack(ranks=4, slots=512, values=256, step=0.0005).connect(200e6, loss=loss, away=0.002)
+    blocks, tensors = 2000, 5
+    for _ in range(tensors):
+        rack.submit([np.ones(blocks * rack.values, np.float32)] * 4)
+        rack.run_from([0.0] * 4)
+    assert rack.again() < again
+    assert rack.now < times * tensors * blocks * 1076 * 8 / 200e6

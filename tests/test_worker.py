@@ -240,17 +240,21 @@ def test_a_chunk_that_was_overtaken_is_sent_again_before_its_timer() -> None:
     assert lost.tsi in [p.tsi for p in drain(worker, 0.002)]
 
 
-def test_a_time_out_sends_a_few_probes_and_their_answer_the_rest() -> None:
+def test_a_time_out_sends_a_few_probes_and_the_highest_answer_tells_the_rest() -> None:
     worker = one_worker(32 * 64, dtype=DType.INT32, slots=64)
     packets = drain(worker, 0.0)
     for packet in packets[:32]:
         answer(worker, packet, 0.001)
     at = worker.deadline
     worker.handle_timer(at)
-    probes = drain(worker, at)
-    assert 1 <= len(probes) <= 8
-    answer(worker, probes[0], at + 0.001)
-    assert {p.tsi for p in probes + drain(worker, at + 0.001)} == set(range(32, 64))
+    *low, high = drain(worker, at)
+    assert [p.tsi for p in low] == [32, 33, 34, 35, 36, 37, 38]
+    assert high.tsi == 63
+    for packet in low:  # a rank that was late begins to send
+        answer(worker, packet, at + 0.001)
+    assert drain(worker, at + 0.001) == []
+    answer(worker, high, at + 0.002)  # and has come to its end: between the two, packets were lost
+    assert {p.tsi for p in drain(worker, at + 0.002)} == set(range(39, 63))
 
 
 def test_the_quick_answer_to_a_late_chunk_is_no_sign_of_loss() -> None:
