@@ -1,7 +1,7 @@
 """Settings that all tests share."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import settings
@@ -14,6 +14,47 @@ if TYPE_CHECKING:
 # The first call of a kernel compiles it, so the time of one example says nothing.
 settings.register_profile("wiresum", settings(), deadline=None)
 settings.load_profile("wiresum")
+
+
+# The files that take longest, the longest first. Two processes share the files out: with these at the end, one of them
+# would still be at it while the other has nothing left to do.
+_LONG: Final = (
+    "test_controller_rack",
+    "test_demo",
+    "test_mininet",
+    "test_target_training",
+    "test_pytorch_example",
+    "test_lab_run",
+    "test_target_fuzz",
+    "test_mininet_bad_days",
+    "test_pytorch_groups",
+    "test_bad_days",
+    "test_switch_command",
+    "test_lab_experiments",
+    "test_lab_faults",
+    "test_communicator_processes",
+    "test_controller_command",
+    "test_p4runtime_shell",
+    "test_pytorch_ddp",
+    "test_pytorch_sums",
+    "test_pytorch_collectives",
+    "test_controller_tree",
+    "test_tree_racks",
+    "test_p4_program",
+    "test_jit",
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Has pytest-xdist take files in the order of collection, and not those with many tests first."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Puts the files that take longest first."""
+    place = {name: number for number, name in enumerate(_LONG)}
+    items.sort(key=lambda item: place.get(item.path.stem, len(_LONG)))
 
 
 @pytest.fixture(scope="session")

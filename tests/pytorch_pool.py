@@ -83,7 +83,7 @@ class WorkerPool:
         self._scenarios = 0
         # Forked from one process that has loaded torch: loading it takes seconds of processor time.
         context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([__name__])
+        context.set_forkserver_preload([__name__, "torch._dynamo"])
         self._connections: list[Connection] = []
         self.processes = []
         for rank in range(size):
