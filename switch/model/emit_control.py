@@ -11,6 +11,7 @@ from switch.model.emit_expressions import ExpressionEmitter
 from switch.model.emit_statements import StatementEmitter
 from switch.model.load_pipeline import successors
 from switch.model.program import Action, Pipeline, Table
+from switch.model.source_text import condition_text
 
 _MOST_COPIES = 3  # how often longer than the pipeline its nested form may be
 
@@ -152,9 +153,10 @@ class PipelineEmitter:
         node = self.pipeline.conditionals[name]
         condition = ExpressionEmitter(self.frame).truth(node.condition)
         if self.frame.trace:
+            text = condition_text(node.source, node.condition, name, self.frame.program.folder)
             result = self.frame.temporary()
             w.line(f"{result} = bool({condition})")
-            w.line(f"tr.condition({node.source.fragment!r}, {str(node.source)!r}, {result})")
+            w.line(f"tr.condition({text!r}, {str(node.source)!r}, {result})")
             condition = result
         self._either(condition, node.next_true, node.next_false, self.joins[name], go)
 

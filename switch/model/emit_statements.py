@@ -17,6 +17,7 @@ from switch.model.program import (
     Text,
     Vector,
 )
+from switch.model.source_text import primitive_text
 
 _TWO_OPERANDS = {
     "add": "+",
@@ -55,7 +56,8 @@ class StatementEmitter(HeaderEmitter):
         if self.frame.trace and statement.source.fragment:
             target = args[0] if args else None
             value = f", {self.frame.field(target)}" if isinstance(target, FieldRef) else ""
-            self.w.line(f"tr.statement({statement.source.fragment!r}, {str(statement.source)!r}{value})")
+            text = primitive_text(statement, self.frame.program.folder)
+            self.w.line(f"tr.statement({text!r}, {str(statement.source)!r}{value})")
 
     # Registers, counters, meters
 

@@ -15,6 +15,7 @@ class Source:
     file: str = ""
     line: int = 0
     fragment: str = ""
+    column: int = 0
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" if self.file else "(place in the source unknown)"

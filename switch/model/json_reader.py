@@ -37,9 +37,8 @@ class Node:
         info = self.value.get("source_info") if isinstance(self.value, dict) else None
         if not isinstance(info, dict):
             return NOWHERE
-        line = info.get("line", 0)
-        fragment = str(info.get("source_fragment", ""))
-        return Source(str(info.get("filename", "")), line if isinstance(line, int) else 0, fragment)
+        line, column = (found if isinstance(found := info.get(key), int) else 0 for key in ("line", "column"))
+        return Source(str(info.get("filename", "")), line, str(info.get("source_fragment", "")), column)
 
     def as_(self, kind: type[T]) -> T:
         """The value, which must be of `kind`."""

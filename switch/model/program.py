@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -259,7 +259,10 @@ class FieldList:
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """A v1model program as p4c-bm2-ss compiled it. Every mapping is by name, in the JSON's order."""
+    """A v1model program as p4c-bm2-ss compiled it. Every mapping is by name, in the JSON's order.
+
+    `folder` is where the file was, if it was one; the P4 source may be near.
+    """
 
     name: str
     version: tuple[int, int]
@@ -285,6 +288,7 @@ class Program:
     profiles: Mapping[str, Profile]
     learn_lists: Mapping[int, FieldList]
     field_lists: Mapping[int, FieldList]
+    folder: Path | None = None
     compiled: dict[str, Any] = field(default_factory=dict, repr=False)  # generated code, made once
 
     @property
@@ -321,4 +325,7 @@ class Program:
         """
         from switch.model.load import load_program
 
-        return load_program(source if isinstance(source, bytes) else Path(source).read_bytes())
+        if isinstance(source, bytes):
+            return load_program(source)
+        path = Path(source)
+        return replace(load_program(path.read_bytes()), folder=path.resolve().parent)

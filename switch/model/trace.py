@@ -66,14 +66,14 @@ class Trace:
         copy = "" if rid is None else f", replication id {rid}"
         self.lines.append(f"egress of {_KINDS.get(kind, 'a packet')} to port {port}{copy}")
 
-    def statement(self, fragment: str, place: str, value: int | None = None) -> None:
+    def statement(self, text: str, place: str, value: int | None = None) -> None:
         """A statement was run; `value` is what its target holds now."""
         result = "" if value is None else f", now {_number(value)}"
-        self.note(f"  {' '.join(fragment.split())}{result} ({place})")
+        self.note(f"  {text}{result} ({place})")
 
-    def condition(self, fragment: str, place: str, result: bool) -> None:
+    def condition(self, text: str, place: str, result: bool) -> None:
         """An if."""
-        self.note(f"if ({fragment}) at {place}: {'true' if result else 'false'}")
+        self.note(f"if ({text}) at {place}: {'true' if result else 'false'}")
 
     def table(self, table: Any, key: tuple[int, ...], entry: Any) -> None:
         """A table was applied."""
