@@ -12,7 +12,7 @@ def _mix64(word: int) -> int:
 
 
 def collective_salt(*, collective: int, elements: int, dtype: DType, op: Op) -> int:
-    """64 bits that stand for one collective; mixed with a chunk number they give its consistency byte.
+    """64 bits that stand for one collective; `protocol.kernels.consistency` mixes them with a chunk number.
 
     Args:
         collective: number of the collective in the job, from 0.
@@ -22,8 +22,3 @@ def collective_salt(*, collective: int, elements: int, dtype: DType, op: Op) -> 
     for field in (collective, elements, int(dtype), int(op)):
         salt = _mix64((salt + field) & _MASK)
     return salt
-
-
-def consistency_byte(salt: int, tsi: int) -> int:
-    """The consistency byte of chunk `tsi`, 0..126; the same as `protocol.kernels.consistency`."""
-    return _mix64(salt ^ (tsi & 0xFFFFFFFF)) % 127

@@ -76,7 +76,7 @@ _ALGORITHMS: dict[str, Algorithm] = {
     "xor16": partial(_xor, 2),
     "xor32": partial(_xor, 4),
 }
-NAMES = frozenset({*_ALGORITHMS, "round_robin"})
+ALGORITHMS = frozenset({*_ALGORITHMS, "round_robin"})
 
 
 def algorithm(name: str) -> Algorithm:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from switch.model.controls import Action
 from switch.model.emit_base import Frame, TooDeepError, Value
 from switch.model.emit_statements import StatementEmitter
-from switch.model.program import Action, Const, Expr, FieldRef, Op, Param, Primitive, Ref
+from switch.model.expressions import Const, Expr, FieldRef, Op, Param, Primitive, Ref
 
 _MOST_STEPS = 100_000  # of a loop in an action; BMv2 would not come back
 _FEW = 3  # register accesses; from so many it pays to check an index once and write the code twice

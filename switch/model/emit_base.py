@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from switch.model.program import VALID, Field, FieldRef, Header, Program
+from switch.model.expressions import VALID, FieldRef
+from switch.model.program import Field, Header, Program
 
 MAX_DEPTH = 70  # Python takes a hundred levels of indentation
 

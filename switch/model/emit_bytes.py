@@ -6,7 +6,8 @@ import struct
 from dataclasses import dataclass, field
 
 from switch.model.emit_base import Frame
-from switch.model.program import Field, FieldRef, Header, HeaderType
+from switch.model.expressions import FieldRef
+from switch.model.program import Field, Header, HeaderType
 
 _CODES = {8: "B", 16: "H", 32: "I", 64: "Q"}
 # How struct takes pieces of so many bytes: codes, and how far each is shifted in the number that they make together.

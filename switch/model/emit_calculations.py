@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from switch.model.emit_base import Value
-from switch.model.program import NOWHERE, Calculation, Const, Expr, FieldRef, Payload, Ref
+from switch.model.expressions import NOWHERE, Const, Expr, FieldRef, Payload, Ref
+from switch.model.program import Calculation
 
 if TYPE_CHECKING:
     from switch.model.emit_expressions import ExpressionEmitter

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from switch.model.emit_base import Frame, Value
-from switch.model.program import Expr, Op, Ref, StackField, UnionStackField
+from switch.model.expressions import Expr, Op, Ref, StackField, UnionStackField
 
 
 class ChoiceEmitter:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from switch.model.controls import Action, Pipeline, Table
 from switch.model.emit_actions import emit_action
 from switch.model.emit_base import Frame, TooDeepError, Value, constant, wrapped
 from switch.model.emit_calculations import CalculationEmitter
 from switch.model.emit_expressions import ExpressionEmitter
 from switch.model.emit_statements import StatementEmitter
 from switch.model.load_pipeline import successors
-from switch.model.program import Action, Pipeline, Table
 from switch.model.source_text import condition_text
 
 _MOST_COPIES = 3  # how often longer than the pipeline its nested form may be

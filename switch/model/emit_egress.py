@@ -11,7 +11,8 @@ from switch.model.emit_control import PipelineEmitter
 from switch.model.emit_expressions import ExpressionEmitter
 from switch.model.emit_functions import EGRESS_GIVEN, INITIAL, FunctionEmitter
 from switch.model.emit_statements import StatementEmitter
-from switch.model.program import Checksum, FieldRef
+from switch.model.expressions import FieldRef
+from switch.model.program import Checksum
 
 
 class EgressEmitter(FunctionEmitter):

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 
 from switch.model.emit_base import Frame, Value, constant, field_limits, is_deep, saturated, wrapped
 from switch.model.emit_choices import ChoiceEmitter
-from switch.model.program import (
+from switch.model.expressions import (
     Bool,
     Const,
     Expr,
-    Field,
     FieldRef,
     Op,
     Param,
@@ -19,6 +18,7 @@ from switch.model.program import (
     StackField,
     UnionStackField,
 )
+from switch.model.program import Field
 
 _BIG_SHIFT = 1 << 16  # no field is wider: what is shifted so far is 0
 _BIGGEST = 1 << 4096

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from switch.model.controls import Action
 from switch.model.emit_base import Frame, Names
 from switch.model.emit_bytes import pack
-from switch.model.program import Action, Const, FieldRef, Primitive, Program
+from switch.model.expressions import Const, FieldRef, Primitive
+from switch.model.program import Program
 
 # What variables that are no fields start with; the rest are arguments of the functions.
 INITIAL = {

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from switch.model.emit_base import Frame, Value, saturated, wrapped
 from switch.model.emit_expressions import ExpressionEmitter
-from switch.model.program import (
+from switch.model.expressions import (
     Const,
     Expr,
-    Field,
     FieldRef,
-    Header,
     Op,
     Primitive,
     Ref,
@@ -19,6 +17,7 @@ from switch.model.program import (
     StackField,
     UnionStackField,
 )
+from switch.model.program import Field, Header
 
 
 class HeaderEmitter(ExpressionEmitter):

@@ -8,7 +8,7 @@ from switch.model.emit_control import PipelineEmitter
 from switch.model.emit_functions import FunctionEmitter
 from switch.model.emit_parser import ParserEmitter
 from switch.model.emit_statements import StatementEmitter
-from switch.model.program import Const, FieldRef
+from switch.model.expressions import Const, FieldRef
 
 
 class IngressEmitter(FunctionEmitter):

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
+from switch.model.controls import ParserOp, ParserState, Transition
 from switch.model.emit_base import MAX_DEPTH, Frame, Value, wrapped
 from switch.model.emit_bytes import unpack, unpack_varbit
 from switch.model.emit_statements import StatementEmitter
-from switch.model.program import (
-    FieldRef,
-    Header,
-    Lookahead,
-    ParserOp,
-    ParserState,
-    Primitive,
-    Ref,
-    StackField,
-    Text,
-    Transition,
-    UnionStackField,
-)
+from switch.model.expressions import FieldRef, Lookahead, Primitive, Ref, StackField, Text, UnionStackField
+from switch.model.program import Header
 
 _MAX_STEPS = 10_000  # states, for parsers with cycles; BMv2 has no limit and would not come back
 _MAX_INLINE = MAX_DEPTH - 30

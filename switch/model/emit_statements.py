@@ -8,15 +8,7 @@ from contextlib import contextmanager
 from switch.model.emit_base import Frame, Value, field_limits, wrapped
 from switch.model.emit_calculations import CalculationEmitter
 from switch.model.emit_headers import HeaderEmitter
-from switch.model.program import (
-    Expr,
-    FieldRef,
-    Op,
-    Primitive,
-    Ref,
-    Text,
-    Vector,
-)
+from switch.model.expressions import Expr, FieldRef, Op, Primitive, Ref, Text, Vector
 from switch.model.source_text import primitive_text
 
 _TWO_OPERANDS = {
@@ -60,10 +52,6 @@ class StatementEmitter(HeaderEmitter):
             self.w.line(f"tr.statement({text!r}, {str(statement.source)!r}{value})")
 
     # Registers, counters, meters
-
-    def index_key(self, expr: Expr, size: int) -> tuple[str, int]:
-        """What `sure` and `outside` know an index by."""
-        return self.number(expr).code, size
 
     @contextmanager
     def _in_range(self, kind: str, name: str, index: Value, size: int) -> Iterator[bool]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from switch.model.errors import ProgramError, UnsupportedError
-from switch.model.program import NOWHERE, Source
+from switch.model.expressions import NOWHERE, Source
 
 T = TypeVar("T")
 

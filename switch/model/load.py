@@ -9,48 +9,20 @@ import json
 from types import MappingProxyType
 from typing import TypeVar
 
+from switch.model.checksums import ALGORITHMS
+from switch.model.controls import Action, ActionParam, Deparser, ValueSet
 from switch.model.errors import ProgramError
+from switch.model.expressions import Const, Expr, FieldRef, Payload
 from switch.model.json_reader import Node, looked_up, named
 from switch.model.load_expressions import ExpressionLoader, Scope, member
 from switch.model.load_headers import load_headers
 from switch.model.load_parser import load_parser
 from switch.model.load_pipeline import load_pipeline, load_profiles
-from switch.model.program import (
-    Action,
-    ActionParam,
-    Calculation,
-    Checksum,
-    Const,
-    Counter,
-    Deparser,
-    Expr,
-    FieldList,
-    FieldRef,
-    Meter,
-    Payload,
-    Program,
-    Register,
-    ValueSet,
-)
+from switch.model.program import Calculation, Checksum, Counter, FieldList, Meter, Program, Register
 
 T = TypeVar("T")
 
 MAJOR, MINOR = 2, 24  # the newest version that is known to be read right
-ALGORITHMS = (
-    "crc16",
-    "crc16_custom",
-    "crc32",
-    "crc32_custom",
-    "crc8_custom",
-    "crc64_custom",
-    "crcCCITT",
-    "csum16",
-    "cksum16",
-    "identity",
-    "xor16",
-    "xor32",
-    "round_robin",
-)
 CORE_ERRORS = (
     "NoError",
     "PacketTooShort",
@@ -92,7 +64,7 @@ def _version(root: Node) -> tuple[int, int]:
 def _program(root: Node) -> Program:
     version = _version(root)
     _check_architecture(root)
-    scope, types = load_headers(root)
+    scope = load_headers(root)
     headers = scope.headers
     aliases = {each[0].as_(str): scope.field(each[1]) for each in root.items("field_aliases", needed=False)}
     for name in _NEEDED:
@@ -145,7 +117,6 @@ def _program(root: Node) -> Program:
     return Program(
         name=root.name_or_none("program") or "",
         version=version,
-        header_types=MappingProxyType(types),
         headers=MappingProxyType(headers),
         stacks=MappingProxyType(dict(scope.stacks)),
         unions=MappingProxyType(dict(scope.unions)),

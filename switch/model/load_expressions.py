@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from switch.model.json_reader import Node
-from switch.model.program import (
+from switch.model.controls import ActionParam
+from switch.model.expressions import (
     VALID,
-    ActionParam,
     Bool,
     Const,
     Expr,
-    Field,
     FieldRef,
-    Header,
-    HeaderType,
     Lookahead,
     Op,
     Param,
@@ -23,14 +19,13 @@ from switch.model.program import (
     Ref,
     RegisterCell,
     Source,
-    Stack,
     StackField,
     Text,
-    Union,
-    UnionStack,
     UnionStackField,
     Vector,
 )
+from switch.model.json_reader import Node
+from switch.model.program import Field, Header, HeaderType, Stack, Union, UnionStack
 
 DATA, BOOL = "data", "bool"
 _NUMBERS = (DATA, BOOL)

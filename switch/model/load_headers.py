@@ -7,8 +7,8 @@ from switch.model.load_expressions import Scope
 from switch.model.program import Field, Header, HeaderType, Stack, Union, UnionStack
 
 
-def load_headers(root: Node) -> tuple[Scope, dict[str, HeaderType]]:
-    """Reads all instances that can hold fields, for references to them, and their types."""
+def load_headers(root: Node) -> Scope:
+    """Reads all instances that can hold fields, for references to them."""
     types = named(root.items("header_types"), _header_type)
     by_id: dict[int, Header] = {}
 
@@ -23,7 +23,7 @@ def load_headers(root: Node) -> tuple[Scope, dict[str, HeaderType]]:
         return found
 
     headers = named(root.items("headers"), header)
-    return _compound(root, types, headers, by_id), types
+    return _compound(root, types, headers, by_id)
 
 
 def _header_type(node: Node) -> HeaderType:

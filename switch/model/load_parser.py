@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from switch.model.controls import Parser, ParserOp, ParserState, Transition, ValueSet
+from switch.model.expressions import Expr, FieldRef, Lookahead, Ref, StackField, Text, UnionStackField
 from switch.model.json_reader import Node
 from switch.model.load_expressions import ExpressionLoader, Scope
-from switch.model.program import (
-    Expr,
-    FieldRef,
-    HeaderType,
-    Lookahead,
-    Parser,
-    ParserOp,
-    ParserState,
-    Ref,
-    StackField,
-    Text,
-    Transition,
-    UnionStackField,
-    ValueSet,
-)
+from switch.model.program import HeaderType
 
 
 def load_parser(node: Node, scope: Scope, value_sets: Mapping[str, ValueSet]) -> Parser:

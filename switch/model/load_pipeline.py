@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from switch.model.json_reader import Node
-from switch.model.load_expressions import ExpressionLoader, Scope
-from switch.model.program import (
-    VALID,
+from switch.model.controls import (
     Action,
     ActionCall,
     Conditional,
     ConstEntry,
     ConstMatch,
     DefaultEntry,
-    FieldRef,
     Key,
-    Meter,
     Pipeline,
     Profile,
     Table,
 )
+from switch.model.expressions import VALID, FieldRef
+from switch.model.json_reader import Node
+from switch.model.load_expressions import ExpressionLoader, Scope
+from switch.model.program import Meter
 
 _MATCH_KINDS = ("exact", "lpm", "ternary", "range", "valid")
 

@@ -12,111 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from switch.model.controls import (
-    Action as Action,
-)
-from switch.model.controls import (
-    ActionCall as ActionCall,
-)
-from switch.model.controls import (
-    ActionParam as ActionParam,
-)
-from switch.model.controls import (
-    Conditional as Conditional,
-)
-from switch.model.controls import (
-    ConstEntry as ConstEntry,
-)
-from switch.model.controls import (
-    ConstMatch as ConstMatch,
-)
-from switch.model.controls import (
-    DefaultEntry as DefaultEntry,
-)
-from switch.model.controls import (
-    Deparser as Deparser,
-)
-from switch.model.controls import (
-    Key as Key,
-)
-from switch.model.controls import (
-    Parser as Parser,
-)
-from switch.model.controls import (
-    ParserOp as ParserOp,
-)
-from switch.model.controls import (
-    ParserState as ParserState,
-)
-from switch.model.controls import (
-    Pipeline as Pipeline,
-)
-from switch.model.controls import (
-    Profile as Profile,
-)
-from switch.model.controls import (
-    Table as Table,
-)
-from switch.model.controls import (
-    Transition as Transition,
-)
-from switch.model.controls import (
-    ValueSet as ValueSet,
-)
-from switch.model.expressions import (
-    NOWHERE as NOWHERE,
-)
-from switch.model.expressions import (
-    VALID as VALID,
-)
-from switch.model.expressions import (
-    Bool as Bool,
-)
-from switch.model.expressions import (
-    Const as Const,
-)
-from switch.model.expressions import (
-    Expr as Expr,
-)
-from switch.model.expressions import (
-    FieldRef as FieldRef,
-)
-from switch.model.expressions import (
-    Lookahead as Lookahead,
-)
-from switch.model.expressions import (
-    Op as Op,
-)
-from switch.model.expressions import (
-    Param as Param,
-)
-from switch.model.expressions import (
-    Payload as Payload,
-)
-from switch.model.expressions import (
-    Primitive as Primitive,
-)
-from switch.model.expressions import (
-    Ref as Ref,
-)
-from switch.model.expressions import (
-    RegisterCell as RegisterCell,
-)
-from switch.model.expressions import (
-    Source as Source,
-)
-from switch.model.expressions import (
-    StackField as StackField,
-)
-from switch.model.expressions import (
-    Text as Text,
-)
-from switch.model.expressions import (
-    UnionStackField as UnionStackField,
-)
-from switch.model.expressions import (
-    Vector as Vector,
-)
+from switch.model.controls import Action, Deparser, Parser, Pipeline, Profile, Table, ValueSet
+from switch.model.expressions import VALID, Const, Expr, FieldRef, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +163,6 @@ class Program:
 
     name: str
     version: tuple[int, int]
-    header_types: Mapping[str, HeaderType]
     headers: Mapping[str, Header]
     stacks: Mapping[str, Stack]
     unions: Mapping[str, Union]

@@ -9,21 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from switch.model.program import (
-    VALID,
-    Action,
-    Expr,
-    FieldRef,
-    Op,
-    Param,
-    Pipeline,
-    Primitive,
-    Program,
-    Ref,
-    RegisterCell,
-    Table,
-    Vector,
-)
+from switch.model.controls import Action, Pipeline, Table
+from switch.model.expressions import VALID, Expr, FieldRef, Op, Param, Primitive, Ref, RegisterCell, Vector
+from switch.model.program import Program
 
 STAGES: Final = 12
 STATEFUL_ALUS: Final = 4  # of each stage

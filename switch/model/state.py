@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from switch.model import program as compiled
+from switch.model import controls as compiled
 from switch.model.errors import ProgramError, StateError
 from switch.model.externs import Counter, Meter, Register
 from switch.model.matching import Exact, KeyField, Lpm, Match, MatchKind, Range, Ternary
 from switch.model.profiles import Action, ActionProfile
+from switch.model.program import Program
 from switch.model.replication import Replication
 from switch.model.tables import Table
 
@@ -23,7 +24,7 @@ class SwitchState:
         direct_counters, direct_meters: their tables by the names of the externs.
     """
 
-    def __init__(self, program: compiled.Program) -> None:
+    def __init__(self, program: Program) -> None:
         self.tables: dict[str, Table] = {}
         self.profiles: dict[str, ActionProfile] = {}
         self.registers: dict[str, Register] = {}
@@ -76,7 +77,7 @@ class SwitchState:
             extern.reset()
         self.replication.reset()
 
-    def _table(self, declared: compiled.Table, program: compiled.Program) -> Table:
+    def _table(self, declared: compiled.Table, program: Program) -> Table:
         default, meter = declared.default, declared.meter
         table = Table(
             declared.name,
@@ -96,7 +97,7 @@ class SwitchState:
         return table
 
 
-def build_state(program: compiled.Program) -> SwitchState:
+def build_state(program: Program) -> SwitchState:
     """A fresh state for a program.
 
     Raises:
