@@ -2,11 +2,11 @@
 
 import ipaddress
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.constants import DEFAULT_VALUES, MAX_RANKS, MAX_SLOTS, check_slots
+from protocol.constants import DEFAULT_VALUES, MAX_JOBS, MAX_RANKS, MAX_SLOTS, check_slots
 from protocol.control import format_address
 from protocol.errors import JoinRefusedError
 from protocol.packets import Address
@@ -43,6 +43,19 @@ class JoinWish:
     def source(self) -> Address:
         """Where packets for this rank come from."""
         return self.via or self.address
+
+    @property
+    def name(self) -> str:
+        """Rank and address, for messages."""
+        return f"rank {self.rank} ({format_address(self.address)})"
+
+
+def ranks_by_source(wishes: Iterable[JoinWish]) -> dict[Address, tuple[int, ...]]:
+    """The ranks behind each address that sends to a switch, in the order of the lowest of them."""
+    found: dict[Address, tuple[int, ...]] = {}
+    for wish in sorted(wishes, key=lambda wish: wish.rank):
+        found[wish.source] = (*found.get(wish.source, ()), wish.rank)
+    return found
 
 
 def slot_cost(slots: int, values: int) -> int:
@@ -165,6 +178,29 @@ def least_slots(wishes: Sequence[JoinWish]) -> int:
 def _smallest(slots: Iterable[int]) -> int:
     """The smallest pool that anyone named; 0: nobody named one."""
     return min((number for number in slots if number), default=0)
+
+
+class JobNumbers:
+    """Numbers of a switch's jobs, in cyclic order: one rests before packets of an old job could meet it again."""
+
+    def __init__(self) -> None:
+        self._next = 0
+
+    def free(self, used: Container[int | None], job: str, switch: str) -> int:
+        """The next number that is not used.
+
+        Args:
+            job, switch: their names, for the message.
+
+        Raises:
+            JoinRefusedError: all are.
+        """
+        for step in range(MAX_JOBS):
+            number = (self._next + step) % MAX_JOBS
+            if number not in used:
+                self._next = (number + 1) % MAX_JOBS
+                return number
+        raise JoinRefusedError(f"no job number is free for job {job!r}: {switch} already serves {MAX_JOBS} jobs")
 
 
 class SlotBudget:

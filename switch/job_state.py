@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from enum import Enum
 
-from protocol.control import format_address
 from protocol.packets import Address
-from switch.admission import JoinWish
+from switch.admission import JoinWish, ranks_by_source
 from switch.inquiry import Inquiry
 from switch.job_events import JobStatus, RunningJob
 
@@ -45,7 +44,7 @@ class Member:
     @property
     def name(self) -> str:
         """Rank and address, for messages."""
-        return f"rank {self.wish.rank} ({format_address(self.wish.address)})"
+        return self.wish.name
 
 
 @dataclass(kw_only=True)
@@ -76,10 +75,7 @@ class Job:
     @property
     def below(self) -> dict[Address, tuple[int, ...]]:
         """The ranks behind each address that sends to this switch, in the order of the lowest of them."""
-        found: dict[Address, tuple[int, ...]] = {}
-        for rank, member in sorted(self.members.items()):
-            found[member.wish.source] = (*found.get(member.wish.source, ()), rank)
-        return found
+        return ranks_by_source(member.wish for member in self.members.values())
 
     @property
     def awaited(self) -> list[Member]:

@@ -8,9 +8,10 @@ does a disagreement. Name, number and slots are free from then on.
 import secrets
 from typing import Final
 
-from protocol.constants import MAX_JOBS, MAX_RANKS
+from protocol.constants import MAX_RANKS
 from protocol.errors import JoinRefusedError, JoinTimeoutError
 from switch.admission import (
+    JobNumbers,
     JoinWish,
     SlotBudget,
     check_against,
@@ -45,7 +46,7 @@ class JobTable(EndingJobs):
         super().__init__(SlotBudget(total_slots, default_slots))
         self.max_ranks = max_ranks
         self.values_supported = values_supported
-        self._next_number = 0
+        self._numbers = JobNumbers()
 
     # Joining
 
@@ -122,7 +123,7 @@ class JobTable(EndingJobs):
         try:
             check_width(job.name, len(job.below), self.budget.name)
             self.budget.check(job.name, slots, job.values)
-            number = self._free_number(job.name)
+            number = self._numbers.free({job.number for job in self._jobs}, job.name, self.budget.name)
         except JoinRefusedError as error:
             self._drop(job)
             self._fail_joins(job, error)
@@ -142,16 +143,6 @@ class JobTable(EndingJobs):
             below=tuple(below.values()) if job.awaited else (),
         )
         self._effects.append(Install(spec))
-
-    def _free_number(self, name: str) -> int:
-        """The next free number in cyclic order, so that a number rests before packets of an old job could meet it."""
-        used = {job.number for job in self._jobs}
-        for step in range(MAX_JOBS):
-            number = (self._next_number + step) % MAX_JOBS
-            if number not in used:
-                self._next_number = (number + 1) % MAX_JOBS
-                return number
-        raise JoinRefusedError(f"no job number is free for job {name!r}: the switch already serves {MAX_JOBS} jobs")
 
     def watching(self, membership: int, now: float) -> bool:
         """The rank's watch is open.

@@ -9,12 +9,21 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from protocol import control_pb2 as pb
-from protocol.constants import MAX_JOBS, MAX_SLOTS, MAX_WORLD
+from protocol.constants import MAX_SLOTS, MAX_WORLD
 from protocol.control import SHUTTING_DOWN
 from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, PeerLostError, WiresumError
 from protocol.packets import Address
-from switch.admission import JoinWish, SlotBudget, check_against, check_alone, check_sources, check_width, least_slots
+from switch.admission import (
+    JobNumbers,
+    JoinWish,
+    SlotBudget,
+    check_against,
+    check_alone,
+    check_sources,
+    check_width,
+    least_slots,
+)
 from switch.control_messages import is_last
 from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.job_events import JobStatus
@@ -39,7 +48,7 @@ class RelayJobs:
         self._jobs: list[RelayJob] = []
         self._pending: dict[str, RelayJob] = {}  # those that the parent has not answered
         self._members: dict[int, RelayMember] = {}
-        self._next_number = 0
+        self._numbers = JobNumbers()
         self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining: asyncio.Task[None] | None = None
@@ -142,7 +151,7 @@ class RelayJobs:
             job.promised = job.slots
         finally:
             self._budget.take(job.key, job.name, job.promised, job.values)
-        number = job.number = self._free_number(job.name)
+        number = job.number = self._numbers.free({one.number for one in self._jobs}, job.name, self._budget.name)
         below = job.below
         spec = JobSpec(
             number=number,
@@ -160,15 +169,6 @@ class RelayJobs:
             if not isinstance(error, WiresumError):  # a fault of the switch
                 _log.exception("the data plane could not add job %r", job.name)
             raise JoinRefusedError(f"{self._budget.name} could not set up job {job.name!r}: {error}") from None
-
-    def _free_number(self, name: str) -> int:
-        used = {job.number for job in self._jobs}
-        for step in range(MAX_JOBS):
-            number = (self._next_number + step) % MAX_JOBS
-            if number not in used:
-                self._next_number = (number + 1) % MAX_JOBS
-                return number
-        raise JoinRefusedError(f"no job number is free for job {name!r}: {self._budget.name} serves {MAX_JOBS} jobs")
 
     def _answer(self, member: RelayMember, ranks: tuple[int, ...] = ()) -> None:
         """Answers a join, and expects a watch."""

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from protocol import control_pb2 as pb
-from protocol.control import format_address
 from protocol.errors import DisagreementError, JoinRefusedError, PeerLostError, SwitchLostError, WiresumError
 from protocol.packets import Address
-from switch.admission import JoinWish
+from switch.admission import JoinWish, ranks_by_source
 from switch.job_events import JobStatus
 
 
@@ -42,7 +41,7 @@ class RelayMember:
     @property
     def name(self) -> str:
         """Rank and address, for messages."""
-        return f"rank {self.wish.rank} ({format_address(self.wish.address)})"
+        return self.wish.name
 
     @property
     def is_below_leaf(self) -> bool:
@@ -119,10 +118,7 @@ class RelayJob:
     @property
     def below(self) -> dict[Address, tuple[int, ...]]:
         """The ranks behind each address that sends to this switch, in the order of the lowest of them."""
-        found: dict[Address, tuple[int, ...]] = {}
-        for rank, member in sorted(self.members.items()):
-            found[member.wish.source] = (*found.get(member.wish.source, ()), rank)
-        return found
+        return ranks_by_source(member.wish for member in self.members.values())
 
     def answered(self, member: RelayMember, reply: pb.JoinReply) -> None:
         """The parent has answered for a member."""
