@@ -88,7 +88,7 @@ def test_a_switch_that_ends_early(nearby: Nearby, tmp_path: Path) -> None:
     nearby.own.append(Program("s1", ["bash", "-c", "echo bad luck; exit 4"], namespace=None))
     result = run(nearby, "exec sleep 987", tmp_path, grace=0.2)
     assert result.code == 1
-    assert result.problems[0] == "s1 exited with code 4 while hosts were running bad luck"
+    assert result.problems[0] == "s1 exited with code 4 while hosts were running; it said last: bad luck"
 
 
 def test_a_log_on_a_full_disk_is_said_and_the_command_goes_on(nearby: Nearby, tmp_path: Path) -> None:

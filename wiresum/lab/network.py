@@ -276,11 +276,11 @@ class Lab:
         node = self.net[switch]
         where = getattr(node, "_controller_node", None) or node
         command = ["env", f"PYTHONPATH={own_environment()['PYTHONPATH']}", sys.executable, *program, node.control]
+        command += options
         try:
-            return json.loads(run_in(where.pid, *command, *options, timeout=60))
+            return json.loads(run_in(where.pid, *command, timeout=60))
         except (LabError, ValueError) as error:
-            said = str(error).splitlines()
-            return {"error": said[-1] if said else "no answer"}
+            return {"error": str(error).removeprefix(f"{' '.join(command)}: ").removeprefix("wiresum: ")}
 
     def link_counters(self, link: LinkSpec) -> dict[str, dict[str, int]]:
         """Frames and bytes of a link since it was made: `up` as counted at the lower end, `down` at the upper one."""

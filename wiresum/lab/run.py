@@ -145,7 +145,8 @@ def _await(
             if program.name not in lost:
                 lost.add(program.name)
                 said = program.said().splitlines()[-1:]
-                problems.append(" ".join([f"{program.name} {describe_exit(status)} while hosts were running", *said]))
+                said = [f"it said last: {line}" for line in said]
+                problems.append("; ".join([f"{program.name} {describe_exit(status)} while hosts were running", *said]))
                 end = end or time.monotonic() + grace
         left = listed([program.name for program in running if program.name not in ended])
         if (number := stop()) is not None:
