@@ -68,7 +68,10 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"loss": loss, "backend": backend, "times_as_long": 1.0, **COMMON}
         for loss in (0, 0.01) for backend in ("wiresum", "gloo")
     ],
-    "pool": [{"part": "pool", "bdp_packets": 10, "values": 256, **COMMON}, {"part": "values", "values": 256, **LINE}],
+    "pool": [
+        {"part": "pool", "rate_mbit": rate, "delay_ms": delay, "bdp_packets": 10, "of_limit": 0.5, **COMMON}
+        for rate, delay in ((1000.0, 0.0), (200.0, 2.0))
+    ] + [{"part": "values", "values": 256, **LINE}],
     "straggler": [
         {"part": "late", "late_ms": 0, **COMMON},
         {"part": "link", "share": 0.5, **LINE},

@@ -8,6 +8,7 @@ from typing import Any
 
 from wiresum.lab.experiment import HEADER_BYTES, Experiment, line_rate, measure
 from wiresum.lab.measure_worker import Task
+from wiresum.lab.network import Lab
 from wiresum.lab.topology import Direction, rack
 
 VALUES = 256
@@ -19,8 +20,9 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slots", type=int, nargs="+", default=sizes, help="pool sizes, powers of two")
     parser.add_argument("--values", type=int, nargs="+", default=[32, 64, 128, 256], help="values per packet")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of the links")
-    parser.add_argument("--delay", type=float, default=0, help="ms each way; ours is good for slow links only")
+    parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of the links without delay")
+    parser.add_argument("--far-rate", type=float, default=200, help="Mbit/s of those with delay")
+    parser.add_argument("--far-delay", type=float, default=2, help="ms each way")
     parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
 
 
@@ -28,46 +30,82 @@ def main() -> None:
     """Measures and draws."""
     experiment = Experiment("pool", __doc__, options)
     chosen = experiment.options
-    elements = int(line_rate(chosen.rate) * chosen.seconds)
-    way = Direction(rate=chosen.rate, delay=chosen.delay / 1e3)
-    with experiment.running(), experiment.lab(topology=rack(chosen.workers, up=way)) as lab:
-        for slots in chosen.slots:
-            # A small pool takes long: fewer elements tell as much.
-            some = max(VALUES * 64, int(elements * min(1.0, slots / 32)))
-            task = Task(backend="wiresum", elements=some, repeats=chosen.repeats, slots=slots, values=VALUES)
-            found = measure(lab, task, experiment.logs)
-            experiment.add(part="pool", asked=slots, values=VALUES, elements=some, **found.row())
-        # The round trip of a pool so small that nothing waits.
-        round_trip = min(row["srtt_ms"] for row in experiment.select(part="pool")) / 1e3
-        product = chosen.rate * 1e6 * round_trip / 8 / (HEADER_BYTES + 4 * VALUES)
-        for row in experiment.rows:
-            row["bdp_packets"] = product
-        for values in chosen.values:
-            task = Task(backend="wiresum", elements=elements, repeats=chosen.repeats, values=values)
-            found = measure(lab, task, experiment.logs)
-            limit = line_rate(chosen.rate, values)
-            experiment.add(part="values", values=values, elements=elements, **found.row(), limit=limit)
+    with experiment.running():
+        for rate, delay in ((chosen.rate, 0.0), (chosen.far_rate, chosen.far_delay)):
+            elements = int(line_rate(rate) * chosen.seconds)
+            way = Direction(rate=rate, delay=delay / 1e3)
+            with experiment.lab(topology=rack(chosen.workers, up=way)) as lab:
+                pools(experiment, lab, rate, delay, elements)
+                if not delay:
+                    packets(experiment, lab, rate, elements)
         experiment.draw(lambda figure: plot(figure, experiment), width=10)
+
+
+def pools(experiment: Experiment, lab: Lab, rate: float, delay: float, elements: int) -> None:
+    """Measures each size of the pool."""
+    for slots in experiment.options.slots:
+        # A small pool takes long: fewer elements tell as much.
+        some = max(VALUES * 64, int(elements * min(1.0, slots / 32)))
+        task = Task(backend="wiresum", elements=some, repeats=experiment.options.repeats, slots=slots, values=VALUES)
+        found = measure(lab, task, experiment.logs)
+        limit = line_rate(rate, VALUES)
+        experiment.add(
+            part="pool",
+            rate_mbit=rate,
+            delay_ms=delay,
+            asked=slots,
+            values=VALUES,
+            elements=some,
+            **found.row(),
+            limit=limit,
+            of_limit=found.rate / limit,
+        )
+    rows = experiment.select(part="pool", rate_mbit=rate, delay_ms=delay)
+    # The round trip of a pool so small that nothing waits.
+    product = rate * 1e6 * min(row["srtt_ms"] for row in rows) / 1e3 / 8 / (HEADER_BYTES + 4 * VALUES)
+    for row in rows:
+        row["bdp_packets"] = product
+
+
+def packets(experiment: Experiment, lab: Lab, rate: float, elements: int) -> None:
+    """Measures each size of packets."""
+    for values in experiment.options.values:
+        task = Task(backend="wiresum", elements=elements, repeats=experiment.options.repeats, values=values)
+        found = measure(lab, task, experiment.logs)
+        limit = line_rate(rate, values)
+        experiment.add(
+            part="values",
+            rate_mbit=rate,
+            values=values,
+            elements=elements,
+            **found.row(),
+            limit=limit,
+            of_limit=found.rate / limit,
+        )
 
 
 def plot(figure: Any, experiment: Experiment) -> None:
     """Pool sizes on the left, packet sizes on the right."""
     left, right = figure.subplots(1, 2)
     chosen = experiment.options
-    rows = experiment.select(part="pool")
-    left.plot([row["slots"] for row in rows], [row["elements_per_s"] / 1e6 for row in rows], "o-", label="wiresum")
-    left.axhline(line_rate(chosen.rate, VALUES) / 1e6, color="k", linestyle="--", label="links, less headers")
-    left.axvline(rows[0]["bdp_packets"], color="C3", linestyle=":", label="bandwidth x round trip")
+    for color, rate, delay in (("C0", chosen.rate, 0.0), ("C1", chosen.far_rate, chosen.far_delay)):
+        rows = experiment.select(part="pool", rate_mbit=rate, delay_ms=delay)
+        title = f"{rate:g} Mbit/s, delay {delay:g} ms each way"
+        left.plot(
+            [row["slots"] for row in rows], [100 * row["of_limit"] for row in rows], "o-", color=color, label=title
+        )
+        left.axvline(rows[0]["bdp_packets"], color=color, linestyle=":", label="bandwidth x round trip")
     left.set_xscale("log", base=2)
-    left.set(title=f"{chosen.workers} workers, {chosen.rate:g} Mbit/s", xlabel="slots of the pool", ylim=(0, None))
+    left.set(title=f"{chosen.workers} workers", xlabel="slots of the pool", ylim=(0, None))
+    left.set_ylabel("% of the links, less headers")
     rows = experiment.select(part="values")
     places = range(len(rows))
     right.plot(places, [row["elements_per_s"] / 1e6 for row in rows], "o-", label="wiresum")
     right.plot(places, [row["limit"] / 1e6 for row in rows], "k--", label="links, less headers")
     right.set_xticks(places, [row["values"] for row in rows])
-    right.set(title="packet size", xlabel="values per packet", ylim=(0, None))
+    right.set(title=f"{chosen.rate:g} Mbit/s", xlabel="values per packet", ylim=(0, None))
+    right.set_ylabel("million elements/s")
     for axes in (left, right):
-        axes.set_ylabel("million elements/s")
         axes.grid(alpha=0.3)
         axes.legend()
 

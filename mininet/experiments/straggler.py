@@ -50,8 +50,9 @@ def main() -> None:
                     experiment.add(part="jobs", jobs=label, elements=elements, **found.row())
         for share in chosen.slow_links:
             slow = Direction(rate=chosen.rate * share)
-            first, *others = topology.links
-            with experiment.lab(topology=replace(topology, links=(replace(first, up=slow, down=slow), *others))) as lab:
+            first, *rest = topology.links
+            links = (replace(first, up=slow, down=slow), *rest)
+            with experiment.lab(topology=replace(topology, links=links)) as lab:
                 found = measure(lab, task, experiment.logs)
                 limit = line_rate(chosen.rate * share)
                 experiment.add(part="link", share=share, elements=elements, **found.row(), limit=limit)
