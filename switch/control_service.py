@@ -3,13 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any
 
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, format_address
-from protocol.control_grpc import ControlServicer, grpc
+from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, WiresumError
 from protocol.packets import Address
 from switch.control_messages import abort, is_last, message, read_wish, statistics, write_slots
@@ -19,27 +18,23 @@ from switch.job_events import (
     EndWatch,
     Event,
     Install,
-    JobStatus,
     JoinDone,
     JoinFailed,
     Remove,
     Tell,
 )
 from switch.jobs import LEAF_GRACE, WATCH_GRACE, JobTable
-from switch.tree.children import Children
+from switch.service_base import DRAIN_INTERVAL, ServiceBase
 from switch.tree.stalls import combine, heard_by_rank
 
-_DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
-_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class ControlService(ControlServicer):
+class ControlService(ServiceBase[DataPlane]):
     """Lives in one event loop; only `status` may be read from other threads."""
 
     def __init__(self, plane: DataPlane, *, max_ranks: int):
-        self.status: list[JobStatus] = []
-        self._plane = plane
+        super().__init__(plane)
         self._table = JobTable(
             total_slots=plane.total_slots,
             values_supported=plane.values_supported,
@@ -47,9 +42,6 @@ class ControlService(ControlServicer):
             max_ranks=max_ranks,
         )
         self._own_ranks = max_ranks
-        self._children = Children(self._count_ranks)
-        # One thread, so that what is asked of the data plane first is done first.
-        self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")
         self._joins: dict[int, asyncio.Future[JoinDone]] = {}
         self._mailboxes: dict[int, asyncio.Queue[Event | None]] = {}  # what a watch has to tell; None ends it
         self._watched: set[int] = set()
@@ -179,23 +171,13 @@ class ControlService(ControlServicer):
 
     # Leaf switches
 
-    async def Attach(self, request: pb.AttachRequest, context: Any) -> AsyncIterator[pb.SwitchEvent]:  # noqa: N802
-        """See control.proto."""
-        async for event in self._children.attach(request):
-            yield event
-
-    async def AnswerStall(self, request: pb.StallAnswer, context: Any) -> pb.StallAnswerReply:  # noqa: N802
-        """See control.proto."""
-        self._children.answer(request)
-        return pb.StallAnswerReply()
-
     async def Blocked(self, request: pb.BlockedRequest, context: Any) -> pb.BlockedReply:  # noqa: N802
         """See control.proto."""
         self._table.blocked_below(request.membership, request.rank)
         self._settle()
         return pb.BlockedReply()
 
-    def _count_ranks(self) -> None:
+    def _leaves_changed(self) -> None:
         self._table.max_ranks = max(self._own_ranks, self._children.max_ranks)
 
     # What the job table wants done
@@ -277,7 +259,7 @@ class ControlService(ControlServicer):
 
     async def _watch_draining(self) -> None:
         while numbers := self._table.draining():
-            await asyncio.sleep(_DRAIN_INTERVAL)
+            await asyncio.sleep(DRAIN_INTERVAL)
             for number in numbers:
                 try:
                     stalled = await self._ask(partial(self._plane.stalled, number))
@@ -286,9 +268,6 @@ class ControlService(ControlServicer):
                 self._table.blocked(number, stalled)
                 self._settle()
         self._draining = None
-
-    async def _ask(self, call: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._plane_calls, call)
 
 
 def _log_fault(what: str, number: int, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, SHUTTING_DOWN, format_address
-from protocol.control_grpc import ControlServicer, grpc
+from protocol.control_grpc import grpc
 from protocol.errors import (
     JoinRefusedError,
     PeerLostError,
@@ -24,7 +24,7 @@ from protocol.errors import (
 from protocol.packets import Address
 from switch.control_messages import abort, is_last, read_wish, statistics, write_slots
 from switch.dataplane import LeafPlane
-from switch.tree.children import ACCOUNT_SECONDS, Children
+from switch.tree.children import ACCOUNT_SECONDS
 from switch.tree.parent import CALL_SECONDS
 from switch.tree.relay_jobs import RelayJobs
 from switch.tree.relay_state import RelayJob
@@ -34,7 +34,7 @@ _ATTACH_INTERVAL: Final = 0.5  # seconds between attempts to be known to the par
 _CLOSE_SECONDS: Final = 1.0  # to tell the parent what becomes of the ranks
 
 
-class RelayService(RelayJobs, ControlServicer):
+class RelayService(RelayJobs):
     """Lives in one event loop; only `status` may be read from other threads.
 
     Args:
@@ -47,7 +47,6 @@ class RelayService(RelayJobs, ControlServicer):
 
     def __init__(self, plane: LeafPlane, parent: str) -> None:
         super().__init__(plane, parent)
-        self._children = Children(self._attach_again)
         self._attachment: asyncio.Task[None] | None = None
 
     async def start(self, address: Address) -> None:
@@ -201,16 +200,6 @@ class RelayService(RelayJobs, ControlServicer):
         """See control.proto. Of this switch alone."""
         return statistics(self.status, await self._ask(self._plane.statistics), self._budget)
 
-    async def Attach(self, request: pb.AttachRequest, context: Any) -> AsyncIterator[pb.SwitchEvent]:  # noqa: N802
-        """See control.proto."""
-        async for event in self._children.attach(request):
-            yield event
-
-    async def AnswerStall(self, request: pb.StallAnswer, context: Any) -> pb.StallAnswerReply:  # noqa: N802
-        """See control.proto."""
-        self._children.answer(request)
-        return pb.StallAnswerReply()
-
     async def Blocked(self, request: pb.BlockedRequest, context: Any) -> pb.BlockedReply:  # noqa: N802
         """See control.proto."""
         up = pb.BlockedRequest(membership=self._upstream(request), rank=request.rank)
@@ -246,7 +235,7 @@ class RelayService(RelayJobs, ControlServicer):
                     return
             await asyncio.sleep(_ATTACH_INTERVAL)
 
-    def _attach_again(self) -> None:
+    def _leaves_changed(self) -> None:
         """The number of ranks below has changed."""
         if self._attachment is not None and not self._attachment.done():
             before, loop = self._attachment, asyncio.get_running_loop()

@@ -3,10 +3,9 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Awaitable, Coroutine
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from protocol import control_pb2 as pb
 from protocol.constants import MAX_SLOTS, MAX_WORLD
@@ -26,22 +25,20 @@ from switch.admission import (
 )
 from switch.control_messages import is_last
 from switch.dataplane import JobSpec, LeafPlane, Uplink
-from switch.job_events import JobStatus
 from switch.jobs import LEAF_GRACE, WATCH_GRACE
+from switch.service_base import DRAIN_INTERVAL, ServiceBase
 from switch.tree.parent import Parent, upward
 from switch.tree.relay_state import RelayJob, RelayMember, error_of
 
-_DRAIN_INTERVAL: Final = 0.1  # seconds between looks at jobs that some of their ranks have left
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
-class RelayJobs:
+class RelayJobs(ServiceBase[LeafPlane]):
     """The jobs of a leaf switch. Lives in one event loop; only `status` may be read from other threads."""
 
     def __init__(self, plane: LeafPlane, parent: str) -> None:
-        self.status: list[JobStatus] = []
-        self._plane = plane
+        super().__init__(plane)
         self._name = ""  # for messages: this switch's control address
         self._parent = Parent(parent)
         self._budget = SlotBudget(plane.total_slots, plane.default_slots)
@@ -49,7 +46,6 @@ class RelayJobs:
         self._pending: dict[str, RelayJob] = {}  # those that the parent has not answered
         self._members: dict[int, RelayMember] = {}
         self._numbers = JobNumbers()
-        self._plane_calls = ThreadPoolExecutor(1, thread_name_prefix="wiresum-control-plane")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._draining: asyncio.Task[None] | None = None
 
@@ -317,7 +313,7 @@ class RelayJobs:
     async def _watch_draining(self) -> None:
         try:
             while draining := [job for job in self._jobs if self._blocked_ranks(job) and job.state == "running"]:
-                await asyncio.sleep(_DRAIN_INTERVAL)
+                await asyncio.sleep(DRAIN_INTERVAL)
                 for job in draining:
                     await self._find_blocked(job)
         finally:
@@ -336,9 +332,6 @@ class RelayJobs:
                 request = pb.BlockedRequest(membership=job.active[0].upstream, rank=gone[number])
                 await self._tell_parent("Blocked", request)
             return
-
-    async def _ask(self, call: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._plane_calls, call)
 
     def _spawn(self, coroutine: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
         task = asyncio.get_running_loop().create_task(coroutine)
