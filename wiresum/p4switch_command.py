@@ -90,7 +90,11 @@ def add_parser(subparsers: Any) -> None:
     parser.add_argument("--log-file", metavar="FILE", help="log to FILE.txt")
     parser.add_argument("--seed", type=_NUMBER, default=0, metavar="N", help="of random numbers (default: %(default)s)")
     parser.add_argument("--grpc-server-ssl", action="store_true", help="serve with TLS")
-    for name, what in (("cacert", "certificate that clients are checked against"), ("cert", "own"), ("key", "own key")):
+    for name, what in (
+        ("cacert", "certificate that clients are checked against"),
+        ("cert", "own certificate"),
+        ("key", "own key"),
+    ):
         parser.add_argument(f"--grpc-server-{name}", metavar="PEM", help=what)
     parser.add_argument("--grpc-server-with-client-auth", action="store_true", help="demand a certificate of clients")
     for name, values in _IGNORED.items():

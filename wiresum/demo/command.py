@@ -27,14 +27,26 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
-    add("--workers", type=int, default=defaults.workers, help="worker processes, 2 to 32")
-    add("--loss", type=float, default=defaults.loss, help="share of packets lost each way, 0 to 0.5")
-    add("--epochs", type=int, default=defaults.epochs, help="passes over the training images")
+    add("--workers", type=int, metavar="N", default=defaults.workers, help="worker processes, 2 to 32")
+    add("--loss", type=float, metavar="SHARE", default=defaults.loss, help="share of packets lost each way, 0 to 0.5")
+    add("--epochs", type=int, metavar="N", default=defaults.epochs, help="passes over the training images")
     add("--model", choices=MODEL_NAMES, default=defaults.model, help="network to train")
-    add("--values", type=int, default=defaults.values, help="values in a packet")
-    add("--slots", type=int, help="slots of the job's pool, a power of two; left to the agent if not given")
-    add("--seed", type=int, default=defaults.seed, help="of weights, data order and packet loss")
-    add("--out", type=path, default=Path("wiresum-demo"), help="directory for report.json and loss.png")
+    add("--values", type=int, metavar="N", default=defaults.values, help="values in a packet: 32, 64, 128, ... 2048")
+    add(
+        "--slots",
+        type=int,
+        metavar="N",
+        default=argparse.SUPPRESS,
+        help="slots of the job's pool, a power of two (default: left to switch and workers)",
+    )
+    add("--seed", type=int, metavar="N", default=defaults.seed, help="of weights, data order and packet loss")
+    add(
+        "--out",
+        type=path,
+        metavar="FOLDER",
+        default=Path("wiresum-demo"),
+        help="directory for report.json and loss.png",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
         epochs=args.epochs,
         model=args.model,
         values=args.values,
-        slots=args.slots,
+        slots=getattr(args, "slots", None),
         seed=args.seed,
     )
     with _terminating_in_order():
