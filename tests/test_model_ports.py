@@ -306,8 +306,13 @@ def test_interface_may_go_down_and_come_back(net: Veths, wired: PortSwitch, capl
         assert wired.statistics()["port0_unsent"] == 1
         assert is_at_rest(wired)
         ip("-n", net.switch, "link", "set", "port0", "up")
-        one.sendto(b"again", other.getsockname())
-        assert other.recv(100) == b"again"
+        other.setblocking(False)
+
+        def arrives() -> bool:  # the kernel takes up to a second to let the sender's end send again
+            one.sendto(b"again", other.getsockname())
+            return bool(select.select([other], [], [], 0.1)[0]) and other.recv(100) == b"again"
+
+        wait_until(arrives, "frames do not cross again")
     assert "interface port0: Network is down" in caplog.text
 
 
