@@ -17,12 +17,14 @@ import numpy as np
 from host.communicator import Communicator
 from host.control import ControlClient
 from protocol.errors import WiresumError
-from wiresum.processes import Child
+from tests.starter import ForkedChild, Starter
 
 _LIMIT: Final = 60.0
 
 
-class RankProcess(Child):
+class RankProcess(
+    ForkedChild, starter=Starter("host.communicator", "host.control", "protocol.control_grpc", "tests.host_kernels")
+):
     """One rank of a job that runs one of the scenarios below.
 
     Args:
@@ -30,7 +32,7 @@ class RankProcess(Child):
         switch: control address.
         timeout: seconds that a collective may take.
         values: per packet; None leaves it to the switch.
-        prefix: see `Child`.
+        prefix: `ip netns exec NAME`, or nothing.
     """
 
     def __init__(

@@ -70,17 +70,22 @@ class Child:
         self.name = name
         self._on_line = on_line
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this object is
+        self._process = self._start(module, args, environment or {}, prefix)
+        self._reader = threading.Thread(target=self._read, name=f"stdout of {name}", daemon=True)
+        self._reader.start()
+
+    def _start(
+        self, module: str, args: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str]
+    ) -> "subprocess.Popen[bytes]":
         # A session of its own keeps a Ctrl-C at the terminal from reaching the child behind its parent's back.
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [*prefix, sys.executable, "-m", "wiresum.processes", str(os.getpid()), module, *args],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            env={**os.environ, **(environment or {})},
+            env={**os.environ, **environment},
             start_new_session=True,
         )
-        self._reader = threading.Thread(target=self._read, name=f"stdout of {name}", daemon=True)
-        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
