@@ -8,10 +8,14 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from scapy.layers.inet import IP, UDP
+from scapy.layers.inet6 import IPv6, IPv6ExtHdrHopByHop
+from scapy.layers.l2 import Dot1Q, Ether
+from scapy.packet import Packet
 
 from switch.model.errors import ModelError
 from switch.model.interfaces import InterfacePort, PairPort, Port, parse_interfaces
@@ -24,6 +28,7 @@ from tests.waiting import wait_until
 needs_root = pytest.mark.skipif(bool(MISSING), reason=MISSING or "is there")
 
 FRAME = bytes(range(64))
+UDP_SEGMENT = 103
 
 
 class Patch:
@@ -195,12 +200,17 @@ def net() -> Iterator[Veths]:
 
 
 @pytest.fixture
-def wired(net: Veths) -> Iterator[PortSwitch]:
+def core() -> Patch:
+    return Patch()
+
+
+@pytest.fixture
+def wired(net: Veths, core: Patch) -> Iterator[PortSwitch]:
     def open_ports() -> dict[int, Port]:
         return {number: InterfacePort(name) for number, name in parse_interfaces(["0@port0", "1@port1"]).items()}
 
     ports = net.run_in(net.switch, open_ports)
-    with PortSwitch(Patch(), ports) as switch:
+    with PortSwitch(core, ports) as switch:
         yield switch
 
 
@@ -238,21 +248,13 @@ def test_datagrams_cross_although_the_sender_leaves_checksums_to_hardware(net: V
             assert internet_checksum(pseudo + frame[34:]) == 0xFFFF
 
 
-@contextmanager
-def segments(net: Veths, most: int) -> Iterator[None]:
-    """Limits how many segments of a packet the hosts leave to hardware."""
-    for host in net.hosts:
-        ip("-n", host, "link", "set", "eth0", "gso_max_segs", str(most))
-    yield
-    for host in net.hosts:
-        ip("-n", host, "link", "set", "eth0", "gso_max_segs", "65535")
-
-
 @needs_root
-def test_tcp_works_once_segmentation_is_off(net: Veths, wired: PortSwitch) -> None:
-    sent = os.urandom(100_000)
+def test_tcp_crosses_although_the_sender_leaves_segmentation_to_hardware(
+    net: Veths, wired: PortSwitch, core: Patch
+) -> None:
+    sent = os.urandom(1_000_000)
     server = net.run_in(net.hosts[1], lambda: socket.create_server((net.address(1), 0)))
-    with server, segments(net, 1):
+    with server:
         client = net.run_in(net.hosts[0], lambda: socket.create_connection(server.getsockname(), timeout=5))
         peer, _ = server.accept()
         with client, peer:
@@ -264,6 +266,10 @@ def test_tcp_works_once_segmentation_is_off(net: Veths, wired: PortSwitch) -> No
                 got += peer.recv(1 << 16)
             thread.join()
     assert got == sent
+    counters = wired.statistics()
+    assert counters["port0_unsegmented"] == counters["port0_oversized"] == counters["port1_unsent"] == 0
+    # Frames of many packets came in, and left as packets.
+    assert max(len(packet) for _, packet, _ in core.seen) == 1514
 
 
 @needs_root
@@ -272,21 +278,83 @@ def test_vlan_tags_stay_in_place(net: Veths, wired: PortSwitch) -> None:
     with raw(net, 0) as one, closing(net.run_in(net.hosts[1], lambda: InterfacePort("eth0"))) as other:
         one.send(frame)
         assert select.select([other], [], [], 5)[0], "the frame does not arrive"
-        assert other.receive() == frame
+        assert other.receive() == (frame,)
 
 
 @needs_root
-def test_frame_that_waits_for_segmentation_is_counted(
+@pytest.mark.parametrize(("size", "count"), [(10, 60), (1000, 4), (1000, 60), (1472, 44)])
+def test_datagrams_that_are_sent_as_one_cross_one_by_one(net: Veths, wired: PortSwitch, size: int, count: int) -> None:
+    sent = os.urandom(size * count - 3)  # the last is shorter
+    with udp(net, 0) as one, udp(net, 1) as other, raw(net, 1) as tap:
+        one.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
+        one.sendto(sent, other.getsockname())
+        got = [other.recv(2000) for _ in range(count)]
+        assert got == [sent[i : i + size] for i in range(0, len(sent), size)]
+        for _ in range(count):
+            frame = tap.recv(2000)
+            assert internet_checksum(frame[26:34] + struct.pack("!HH", 17, len(frame) - 34) + frame[34:]) == 0xFFFF
+    assert wired.statistics()["port0_packets_in"] == count
+
+
+@needs_root
+def test_many_long_frames_keep_their_order(net: Veths, wired: PortSwitch) -> None:
+    """Long ones come by another way than short ones."""
+    with udp(net, 0) as one, udp(net, 1) as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        one.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, 1000)
+        for number in range(40):
+            one.sendto(bytes([number]) * (3000, 30_000, 500, 1000)[number % 4], other.getsockname())
+        got = [other.recv(2000)[0] for _ in range(10 * (3 + 30 + 1 + 1))]
+    assert got == sorted(got)
+    assert wired.statistics()["port0_overflows"] == 0
+
+
+def send_to_be_segmented(net: Veths, packet: Packet, size: int) -> None:
+    """Sends a frame from the first host whose datagram hardware is to cut, as the kernel does itself."""
+    frame = bytes(packet)
+    start = frame.index(bytes(packet[UDP]))
+    header = struct.pack("=BBHHHH", 1, 5, start + 8, size, start, 6)  # virtio's, for UDP without a checksum
+
+    def make() -> socket.socket:
+        made = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        made.setsockopt(263, 15, 1)  # SOL_PACKET, PACKET_VNET_HDR
+        made.bind(("eth0", 0))
+        return made
+
+    with net.run_in(net.hosts[0], make) as one:
+        one.send(header + frame)
+
+
+def ethernet(net: Veths) -> Packet:
+    return Ether(dst=net.mac(1).hex(":"), src=net.mac(0).hex(":"))
+
+
+@needs_root
+def test_segments_keep_their_vlan_tag(net: Veths) -> None:
+    inside = IP(src=net.address(0), dst=net.address(1)) / UDP(sport=9, dport=9) / os.urandom(250)
+    with closing(net.run_in(net.switch, lambda: InterfacePort("port0"))) as port:
+        send_to_be_segmented(net, ethernet(net) / Dot1Q(vlan=7) / inside, 100)
+        assert select.select([port], [], [], 5)[0], "the frame does not arrive"
+        packets = port.receive()
+    assert [len(packet) for packet in packets] == [18 + 28 + size for size in (100, 100, 50)]
+    assert all(packet[12:18] == bytes.fromhex("8100 0007 0800") for packet in packets)
+
+
+@needs_root
+def test_frame_that_cannot_be_segmented_is_counted(
     net: Veths, wired: PortSwitch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    datagram = IPv6(src="fe80::1", dst="fe80::2") / IPv6ExtHdrHopByHop() / UDP(sport=9, dport=9) / bytes(4000)
+    for _ in range(2):
+        send_to_be_segmented(net, ethernet(net) / datagram, 1000)
     with udp(net, 0) as one, udp(net, 1) as other:
-        one.setsockopt(socket.IPPROTO_UDP, 103, 1000)  # UDP_SEGMENT: one frame of 4000 bytes on a veth pair
-        one.sendto(bytes(4000), other.getsockname())
-        wait_until(lambda: wired.statistics()["port0_oversized"] == 1, "the frame is not counted")
-        one.setsockopt(socket.IPPROTO_UDP, 103, 0)
         one.sendto(b"next", other.getsockname())
         assert other.recv(100) == b"next"
-    assert "ethtool -K INTERFACE tso off gso off" in caplog.text
+    counters = wired.statistics()
+    assert (counters["port0_unsegmented"], counters["port0_packets_in"]) == (2, 1)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert warning.startswith("interface port0: a frame that holds several packets came in and was dropped")
+    assert "ethtool -K INTERFACE tso off gso off" in warning
 
 
 @needs_root

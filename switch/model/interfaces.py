@@ -7,14 +7,15 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from switch.model.errors import ModelError
-from switch.model.offloads import VNET_HEADER_BYTES, with_checksum, with_vlan_tag
+from switch.model.offloads import VNET, VNET_HEADER_BYTES, with_checksum, with_vlan_tag
 from switch.model.replication import MAX_PORT
+from switch.model.segmentation import segments
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +24,7 @@ _SOL_PACKET: Final = 263
 _ADD_MEMBERSHIP: Final = 1
 _RECEIVE_RING: Final = 5
 _STATISTICS: Final = 6
+_COPY_LONG: Final = 7  # PACKET_COPY_THRESH
 _VERSION: Final = 10
 _TPACKET_V2: Final = 1
 _VNET_HEADER: Final = 15
@@ -36,6 +38,7 @@ _SLOT: Final = struct.Struct("=IIIHHIIHH")
 _SLOT_BYTES: Final = 128  # no more than this stands before the frame
 _STATUS: Final = struct.Struct("=I")
 _IS_OURS: Final = 1 << 0
+_IS_QUEUED: Final = 1 << 1
 _HAS_TAG: Final = 1 << 4
 _HAS_TPID: Final = 1 << 6
 _DOT1Q: Final = 0x8100
@@ -44,7 +47,11 @@ _RING_BYTES: Final = 8 << 20  # at least, and
 _RING_FRAMES: Final = 1024
 _BLOCK_BYTES: Final = 1 << 16
 _SEND_BYTES: Final = 8 << 20
+_QUEUE_BYTES: Final = 64 << 20  # of frames too long for the ring
+_QUEUED_BYTES: Final = 1 << 20  # more than the kernel ever puts in one of them
+_FORCE_RECEIVE_BYTES: Final = 33  # SO_RCVBUFFORCE
 _LONGEST_HEADER: Final = 14 + 8  # Ethernet with two VLAN tags
+_PLAIN: Final = bytes(VNET_HEADER_BYTES)  # before a frame that nothing is left to do for
 _SPEC: Final = re.compile(r"(\d+)@(\S+)")
 
 
@@ -55,7 +62,8 @@ class PortCounters:
     Attributes:
         unsent: frames that the interface did not take: its queue was full, it was down, or they were too long for it.
         overflows: frames that the kernel dropped because the switch did not keep up.
-        oversized: frames above the MTU that came in and were dropped: the sender left segmentation to hardware.
+        oversized: frames above the MTU that came in and were dropped: the other end of the link has a larger one.
+        unsegmented: frames of several packets that came in and were dropped, since their kind is not known.
     """
 
     packets_in: int = 0
@@ -65,6 +73,7 @@ class PortCounters:
     unsent: int = 0
     overflows: int = 0
     oversized: int = 0
+    unsegmented: int = 0
 
 
 class Core(Protocol):
@@ -82,8 +91,8 @@ class Port(Protocol):
     def fileno(self) -> int:
         """A descriptor that is readable when a frame is there."""
 
-    def receive(self) -> bytes | None:
-        """The next frame, or None."""
+    def receive(self) -> Sequence[bytes]:
+        """The next frame, or several that came as one; none if there are none."""
 
     def send(self, frame: bytes) -> None:
         """Sends a frame, or counts it as unsent."""
@@ -119,8 +128,9 @@ def parse_interfaces(specs: Iterable[str]) -> dict[int, str]:
 class InterfacePort:
     """A network interface in promiscuous mode; frames come through a ring of memory that is shared with the kernel.
 
-    Checksums that the sender's kernel left to hardware are filled in and VLAN tags are put back, so that veth pairs
-    work as they come. Frames that still wait for segmentation are dropped and counted; a warning names the remedy.
+    What the sender's kernel left to hardware is done here, so that veth pairs work as they come: checksums are filled
+    in, frames that hold several packets are segmented, VLAN tags are put back. Packets in tunnels are not segmented:
+    such frames are dropped and counted, and a warning names the remedy.
 
     Raises:
         ModelError: there is no such interface, or no right to open it (CAP_NET_RAW).
@@ -154,6 +164,11 @@ class InterfacePort:
         self._in.setsockopt(_SOL_PACKET, _IGNORE_OUTGOING, 1)
         ring = struct.pack("=IIII", block, blocks, self._slot_bytes, blocks * block // self._slot_bytes)
         self._in.setsockopt(_SOL_PACKET, _RECEIVE_RING, ring)
+        self._in.setsockopt(_SOL_PACKET, _COPY_LONG, 1)
+        try:
+            self._in.setsockopt(socket.SOL_SOCKET, _FORCE_RECEIVE_BYTES, _QUEUE_BYTES)
+        except PermissionError:  # for lack of CAP_NET_ADMIN; as much as everyone may have, then
+            self._in.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _QUEUE_BYTES)
         self._ring = self._resources.enter_context(mmap.mmap(self._in.fileno(), blocks * block))
         self._in.bind((name, _ALL_PROTOCOLS))  # only now: before, frames of other interfaces would come as well
         self._in.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, struct.pack("=IHH8x", index, _PROMISCUOUS, 0))
@@ -165,29 +180,44 @@ class InterfacePort:
         """Readable when a frame is there."""
         return self._in.fileno()
 
-    def receive(self) -> bytes | None:
-        """The next frame, or None."""
+    def receive(self) -> Sequence[bytes]:
+        """The next frame, or those that were segmented from one; none if there are none."""
         ring = self._ring
         while True:
             at = self._next
             status, length, captured, offset, _, _, _, tci, tpid = _SLOT.unpack_from(ring, at)
             if not status & _IS_OURS:
-                return None
+                return ()
             start = at + offset
             frame = ring[start : start + captured]
             vnet_header = ring[start - VNET_HEADER_BYTES : start]
             _STATUS.pack_into(ring, at, 0)  # the kernel's again
             self._next = (at + self._slot_bytes) % len(ring)
-            if length > self._longest:
-                self._warn_of_segmentation()
-                continue
-            if vnet_header[0]:
+            counters = self.counters
+            if captured < length:  # too long for the ring
+                frame = self._receive_queued() if status & _IS_QUEUED else b""
+                if not frame:
+                    counters.overflows += 1
+                    continue
+            if vnet_header != _PLAIN:
+                if vnet_header[1]:
+                    frames = self._segmented(frame, vnet_header)
+                    if status & _HAS_TAG:
+                        frames = [with_vlan_tag(each, tpid if status & _HAS_TPID else _DOT1Q, tci) for each in frames]
+                    if not frames:
+                        continue
+                    counters.packets_in += len(frames)
+                    counters.bytes_in += sum(map(len, frames))
+                    return frames
                 frame = with_checksum(frame, vnet_header)
+            if length > self._longest:
+                self._warn_of_length(length)
+                continue
             if status & _HAS_TAG:
                 frame = with_vlan_tag(frame, tpid if status & _HAS_TPID else _DOT1Q, tci)
-            self.counters.packets_in += 1
-            self.counters.bytes_in += len(frame)
-            return frame
+            counters.packets_in += 1
+            counters.bytes_in += len(frame)
+            return (frame,)
 
     def send(self, frame: bytes) -> None:
         """Sends a frame; one that the interface does not take is counted."""
@@ -214,13 +244,40 @@ class InterfacePort:
         """Closes the sockets; the interface leaves promiscuous mode with them."""
         self._resources.close()
 
-    def _warn_of_segmentation(self) -> None:
+    def _receive_queued(self) -> bytes:
+        """A frame that was too long for the ring; the kernel queues them in the order of their places in the ring."""
+        while True:
+            try:
+                return self._in.recv(_QUEUED_BYTES, socket.MSG_DONTWAIT)[VNET_HEADER_BYTES:]
+            except BlockingIOError:
+                return b""
+            except OSError as error:  # the interface's, which the socket reports once and before any frame
+                _log.warning("interface %s: %s", self.name, error.strerror)
+
+    def _segmented(self, frame: bytes, vnet_header: bytes) -> list[bytes]:
+        found = segments(frame, vnet_header)
+        if not found:
+            self.counters.unsegmented += 1
+            if self.counters.unsegmented == 1:
+                _, kind, _, size, _, _ = VNET.unpack(vnet_header)
+                _log.warning(
+                    "interface %s: a frame that holds several packets came in and was dropped, since only TCP and UDP "
+                    "directly in IP are segmented here (its GSO type is %d, the size %d); have the sender do it: "
+                    "ethtool -K INTERFACE tso off gso off",
+                    self.name,
+                    kind,
+                    size,
+                )
+        return found
+
+    def _warn_of_length(self, length: int) -> None:
         self.counters.oversized += 1
         if self.counters.oversized == 1:
             _log.warning(
-                "interface %s: a frame above its MTU came in and was dropped. The sender leaves segmentation to "
-                "hardware; turn that off there: ethtool -K INTERFACE tso off gso off",
+                "interface %s: a frame of %d bytes came in and was dropped, since it is above the interface's MTU; "
+                "set the same MTU at both ends of the link",
                 self.name,
+                length,
             )
 
 
@@ -236,17 +293,17 @@ class PairPort:
         """Readable when a frame is there."""
         return self._socket.fileno()
 
-    def receive(self) -> bytes | None:
-        """The next frame, or None."""
+    def receive(self) -> Sequence[bytes]:
+        """The next frame; none if there is none."""
         try:
             frame = self._socket.recv(1 << 16)
         except (BlockingIOError, ConnectionResetError):
-            return None
+            return ()
         if not frame:
-            return None
+            return ()
         self.counters.packets_in += 1
         self.counters.bytes_in += len(frame)
-        return frame
+        return (frame,)
 
     def send(self, frame: bytes) -> None:
         """Sends a frame; it is counted as unsent if the other end does not read."""

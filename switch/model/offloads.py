@@ -4,8 +4,9 @@ import struct
 from typing import Final
 
 VNET_HEADER_BYTES: Final = 10
-_VNET: Final = struct.Struct("=BBHHHH")  # flags, GSO type, header length, GSO size, checksum start and offset
-_NEEDS_CHECKSUM: Final = 1
+# Flags, GSO type, a hint at the length of headers, GSO size, where the checksummed part starts, the checksum's offset.
+VNET: Final = struct.Struct("=BBHHHH")
+NEEDS_CHECKSUM: Final = 1
 
 
 def internet_checksum(data: bytes) -> int:
@@ -20,8 +21,8 @@ def with_checksum(frame: bytes, vnet_header: bytes) -> bytes:
 
     The field holds the sum of the pseudo-header then, and the header that comes before the frame says where it stands.
     """
-    flags, _, _, _, start, offset = _VNET.unpack(vnet_header)
-    if not flags & _NEEDS_CHECKSUM or start + offset + 2 > len(frame):
+    flags, _, _, _, start, offset = VNET.unpack(vnet_header)
+    if not flags & NEEDS_CHECKSUM or start + offset + 2 > len(frame):
         return frame
     at = start + offset
     return frame[:at] + internet_checksum(frame[start:]).to_bytes(2, "big") + frame[at + 2 :]

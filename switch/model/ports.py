@@ -126,12 +126,12 @@ class PortSwitch:
                 self._epoll.unregister(fd)
             elif events & select.EPOLLERR:
                 port.clear_error()
-            for _ in range(_BURST):
-                frame = port.receive()
-                if frame is None:
-                    break
+            left = _BURST
+            while left > 0 and (frames := port.receive()):
                 processed = True
-                self._process(number, frame)
+                left -= len(frames)
+                for frame in frames:
+                    self._process(number, frame)
         if processed and self._after_burst is not None:
             self._guarded(self._after_burst)
 

@@ -1,6 +1,7 @@
 """A port that writes what goes through it to capture files, as BMv2's --pcap does."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from switch.model.interfaces import Port
@@ -28,17 +29,21 @@ class CapturedPort:
         """The port's."""
         return self._port.fileno()
 
-    def receive(self) -> bytes | None:
-        """The next frame, or None."""
-        frame = self._port.receive()
-        if frame is not None:
+    def receive(self) -> Sequence[bytes]:
+        """The port's next frames."""
+        frames = self._port.receive()
+        for frame in frames:
             self._in.write(time.time(), frame)
-        return frame
+        return frames
 
     def send(self, frame: bytes) -> None:
         """Sends a frame."""
         self._out.write(time.time(), frame)
         self._port.send(frame)
+
+    def clear_error(self) -> None:
+        """Takes note of an error of the port."""
+        self._port.clear_error()
 
     def update(self) -> None:
         """Brings counters up to date."""
