@@ -11,11 +11,27 @@ from tests.lab_runs import ROOT, LabRun, own_namespace, why_not
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
-# A worker that sums, and beside it reaches the first host by TCP, as Gloo would.
+# A worker that sums, and beside it pings the first host, and reaches it by TCP, as Gloo would.
 WORKER = """
-import os, socket, sys, time
+import os, socket, struct, sys, time
 import numpy as np
 import wiresum
+
+def ping(host):
+    packet = struct.pack("!BBHHH", 8, 0, 0xF7FE - os.getpid() % 256, os.getpid() % 256, 1)  # echo request, checksum
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        raw.settimeout(1)
+        for _ in range(10):
+            raw.sendto(packet, (host, 0))
+            try:
+                while True:
+                    reply, sender = raw.recvfrom(100)
+                    if reply[20] == 0 and sender[0] == socket.gethostbyname(host):
+                        return
+            except TimeoutError:
+                pass
+    sys.exit(f"{host} does not answer pings")
+
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
 listener = socket.create_server(address) if rank == 0 else None
@@ -23,6 +39,8 @@ with wiresum.Communicator(rank=rank, world_size=world) as comm:
     array = np.full(int(sys.argv[1]), rank + 1, np.float32)
     comm.all_reduce(array)
     assert (array == world * (world + 1) / 2).all(), array
+if rank:
+    ping(address[0])
 if listener:
     for _ in range(world - 1):
         with listener.accept()[0] as connection:
@@ -203,12 +221,18 @@ def test_the_prompt(tmp_path: Path) -> None:
     [
         (["--hosts", "0", "--", "true"], "not [0]"),
         (["--hosts", "2"], "say what to run"),
-        (["--loss", "2", "--", "true"], "loss must be a share from 0 to 1, not 2"),
+        (["--loss", "2", "--", "true"], "'2' is not a share from 0 to 1"),
+        (["--delay", "nan", "--", "true"], "'nan' is not a delay in milliseconds from 0 to 10000"),
+        (["--rate", "0", "--", "true"], "'0' is not a rate in Mbit/s from 0.01 to 100000"),
+        (["--grace", "-1", "--", "true"], "'-1' is not a time in seconds from 0 to 86400"),
+        (["--tree", "99x99x99", "--", "true"], "up to 250 hosts, not 970299"),
+        (["--pcap=/proc/x", "--", "true"], "/proc/x: "),
         (["--tree", "x", "--", "true"], "not 'x'"),
         (["--slots", "3", "--", "true"], "slots must be a power of two"),
         (["--values", "4000", "--", "true"], "values per packet must be one of"),
-        (["--time-limit", "0", "--", "true"], "must be above 0 seconds, not 0"),
+        (["--time-limit", "0", "--", "true"], "'0' is not a time in seconds above 0 and up to 31536000"),
         (["--name", "../x", "--", "true"], "not '../x'"),
+        (["--name", "", "--", "true"], "not ''"),
     ],
 )
 def test_what_cannot_be_is_said_at_once(args: list[str], said: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import ipaddress
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -26,6 +27,25 @@ def whole(least: int, most: int, what: str = "number") -> Callable[[str], int]:
 
 port = whole(0, 65535, "port")
 slots = whole(1, _MOST_SLOTS, "number of slots")
+
+
+def number(least: float, most: float, what: str, *, above: bool = False) -> Callable[[str], float]:
+    """A type for numbers from `least` (or `above` it) to `most`; infinity and NaN are none."""
+
+    def parse(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most or (above and value == least):
+            bounds = f"above {least:g} and up" if above else f"from {least:g}"
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what} {bounds} to {most:.10g}")
+        return value
+
+    return parse
+
+
+share = number(0, 1, "a share")
 
 
 def ipv4(text: str) -> str:

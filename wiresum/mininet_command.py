@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.constants import check_slots, size_code
+from wiresum.arguments import number, path, share, whole
 from wiresum.lab.faults import MECHANISMS
 from wiresum.lab.topology import Direction, Topology, from_text, rack
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from wiresum.lab.interruption import Interruption
     from wiresum.lab.progress import Screen
 
+_DAY: Final = 86_400.0  # seconds
+_RATE: Final = number(0.01, 100_000, "a rate in Mbit/s")
 _KINDS: Final = ("software", "model", "bmv2")
 
 
@@ -37,22 +40,45 @@ def add_parser(subparsers: Any) -> None:
         "--tree", metavar="FANOUTS", help="a tree: 2x4 is two racks of four, 3,1 a rack of three and one"
     )
     add("--switch", choices=_KINDS, default="software", help="kind of switch (default: %(default)s)")
-    add("--rate", type=float, metavar="MBIT", help="Mbit/s of every link (default: as fast as it goes)")
-    add("--trunk-rate", type=float, metavar="MBIT", help="of the links between switches (default: --rate)")
-    add("--delay", type=float, default=0.0, metavar="MS", help="milliseconds that packets take, each way")
-    add("--queue", type=int, default=1000, metavar="N", help="full frames that a link's queue holds (%(default)s)")
+    add("--rate", type=_RATE, metavar="MBIT", help="Mbit/s of every link (default: as fast as it goes)")
+    add("--trunk-rate", type=_RATE, metavar="MBIT", help="of the links between switches (default: --rate)")
+    add(
+        "--delay",
+        type=number(0, 10_000, "a delay in milliseconds"),
+        default=0.0,
+        metavar="MS",
+        help="milliseconds that packets take, each way",
+    )
+    add(
+        "--queue",
+        type=whole(1, 1_000_000),
+        default=1000,
+        metavar="N",
+        help="full frames that a link's queue holds (%(default)s)",
+    )
     for name in ("loss", "duplicate", "reorder"):
-        add(f"--{name}", type=float, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
-    add("--trunk-loss", type=float, metavar="SHARE", help="loss between switches (default: --loss)")
+        add(f"--{name}", type=share, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
+    add("--trunk-loss", type=share, metavar="SHARE", help="loss between switches (default: --loss)")
     add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
     add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
     add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")
-    add("--seed", type=int, default=0, help="of the faults (default: %(default)s)")
-    add("--pcap", nargs="?", const=Path(), type=Path, metavar="DIR", help="capture every link (default: into the run)")
-    add("--out", type=Path, default=Path("runs"), help="where a folder for the run is made (default: %(default)s)")
+    add("--seed", type=whole(0, 2**63 - 1, "seed"), default=0, help="of the faults (default: %(default)s)")
+    add("--pcap", nargs="?", const=Path(), type=path, metavar="DIR", help="capture every link (default: into the run)")
+    add("--out", type=path, default=Path("runs"), help="where a folder for the run is made (default: %(default)s)")
     add("--name", help="of the run")
-    add("--time-limit", type=float, metavar="S", help="end the command after so many seconds, with exit code 124")
-    add("--grace", type=float, default=10.0, metavar="S", help="for the others when one host fails (%(default)s)")
+    add(
+        "--time-limit",
+        type=number(0, 365 * _DAY, "a time in seconds", above=True),
+        metavar="S",
+        help="end the command after so many seconds, with exit code 124",
+    )
+    add(
+        "--grace",
+        type=number(0, _DAY, "a time in seconds"),
+        default=10.0,
+        metavar="S",
+        help="for the others when one host fails (%(default)s)",
+    )
     add("--quiet", action="store_true", help="do not show what the hosts write; it is in the logs anyway")
     add("--cli", action="store_true", help="Mininet's prompt, with commands to look into the switches")
     add("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what to run on every host")
@@ -104,6 +130,8 @@ def _run(
         mechanism=args.faults_by,
         frames_are_packets=args.pcap is not None,
     )
+    if args.pcap is not None:
+        args.pcap.mkdir(parents=True, exist_ok=True)
     folder = new_folder(args.out, args.name or f"{topology.name}-{args.switch}")
     with ExitStack() as undo:
         undo.callback(drop_if_empty, folder)
@@ -117,7 +145,6 @@ def _run(
         captures = None
         if args.pcap is not None:
             where = folder if args.pcap == Path() else args.pcap
-            where.mkdir(parents=True, exist_ok=True)
             progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))
         # Whatever comes from here on, there will be a summary.
@@ -191,9 +218,7 @@ def _check(args: argparse.Namespace) -> None:
         check_slots(args.slots)
     if args.values is not None:
         size_code(args.values)
-    if args.time_limit is not None and not args.time_limit > 0:
-        raise ValueError(f"the time limit must be above 0 seconds, not {args.time_limit:g}")
-    if args.name is not None and (Path(args.name).name != args.name or args.name in (".", "..")):
+    if args.name is not None and (Path(args.name).name != args.name or args.name in ("", ".", "..")):
         raise ValueError(f"the name of a run is that of a folder, not {args.name!r}")
 
 

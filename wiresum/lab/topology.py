@@ -232,8 +232,10 @@ def _build(
     down = down or up
     trunk_down = trunk_down or trunk_up or down
     trunk_up = trunk_up or up
-    if not 1 <= sum(racks) <= _MAX_HOSTS or min(racks, default=0) < 1:
-        raise ValueError(f"every rack has a host, and all have up to {_MAX_HOSTS}; not {list(racks)}")
+    if min(racks, default=0) < 1:
+        raise ValueError(f"every rack has at least one host; not {list(racks)}")
+    if sum(racks) > _MAX_HOSTS:
+        raise ValueError(f"a tree has up to {_MAX_HOSTS} hosts, not {sum(racks)}")
     if math.prod(fan_outs) > _MAX_HOSTS:
         raise ValueError(f"a tree has up to {_MAX_HOSTS} racks, not {math.prod(fan_outs)}")
     switches, links = [SwitchSpec(name="s1", address=_switch_address(1))], []
