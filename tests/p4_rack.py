@@ -196,7 +196,7 @@ def _target_command(kind: str, interfaces: Sequence[str], device_id: int, folder
     return [sys.executable, "-m", "wiresum", "p4switch", "--no-p4", *ports, *options]
 
 
-def _make_namespaces(rack: P4Rack, undo: ExitStack) -> None:
+def _make_namespaces(rack: P4Rack, undo: ExitStack, *, offloads: bool) -> None:
     """Makes namespaces and links."""
     for name in (rack.switch_namespace, rack.management, *rack.hosts):
         undo.callback(subprocess.run, ["ip", "netns", "delete", name], capture_output=True)
@@ -206,17 +206,18 @@ def _make_namespaces(rack: P4Rack, undo: ExitStack) -> None:
         subprocess.run([*enter(name), "sysctl", "-qw", *quiet], check=True, capture_output=True)
     addresses = [*(rack.address(i) for i in range(len(rack.hosts))), _CONTROLLER]
     for number, (name, address) in enumerate(zip((*rack.hosts, rack.management), addresses, strict=True)):
-        _link(rack.switch_namespace, rack.ports[number], name, "eth0")
+        _link(rack.switch_namespace, rack.ports[number], name, "eth0", offloads=offloads)
         ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
-    _link(rack.switch_namespace, "manage", rack.management, "manage")
+    _link(rack.switch_namespace, "manage", rack.management, "manage", offloads=offloads)
     ip("-n", rack.switch_namespace, "address", "add", f"{_TARGET}/24", "dev", "manage")
     ip("-n", rack.management, "address", "add", "10.78.0.2/24", "dev", "manage")
 
 
-def _link(one: str, name: str, other: str, other_name: str) -> None:
+def _link(one: str, name: str, other: str, other_name: str, *, offloads: bool) -> None:
     ip("-n", one, "link", "add", name, "type", "veth", "peer", "name", other_name, "netns", other)
     for namespace, interface in ((one, name), (other, other_name)):
-        subprocess.run([*enter(namespace), "ethtool", "-K", interface, *_OFFLOADS], check=True, capture_output=True)
+        if not offloads:
+            subprocess.run([*enter(namespace), "ethtool", "-K", interface, *_OFFLOADS], check=True, capture_output=True)
         ip("-n", namespace, "link", "set", interface, "up")
 
 
@@ -233,7 +234,13 @@ class RootProcess(Child):
 
 @contextmanager
 def p4_rack(
-    kind: str, *, workers: int = 2, values: int = 64, controller: Sequence[str] = (), root: Sequence[str] | None = None
+    kind: str,
+    *,
+    workers: int = 2,
+    values: int = 64,
+    controller: Sequence[str] = (),
+    root: Sequence[str] | None = None,
+    offloads: bool = False,
 ) -> Iterator[P4Rack]:
     """Sets up a rack, and leaves nothing of it behind.
 
@@ -243,6 +250,7 @@ def p4_rack(
         values: per packet.
         controller: further options of `wiresum controller`.
         root: options of a software switch beside the controller, which then is the parent of the P4 switch.
+        offloads: leaves those of the links as the kernel has them; BMv2 cannot work with that.
     """
     assert threading.current_thread() is threading.main_thread(), "processes end with the thread that starts them"
     number = next(_racks)
@@ -251,7 +259,7 @@ def p4_rack(
         options += ["--parent", P4Rack.root]
     rack = P4Rack(kind, f"wsp{os.getpid()}n{number}", workers, os.getpid() * 16 % 2**30 + number, options)
     with ExitStack() as undo:
-        _make_namespaces(rack, undo)
+        _make_namespaces(rack, undo, offloads=offloads)
         undo.callback(rack.stop)
         rack.start_target()
         if root is not None:

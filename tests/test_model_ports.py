@@ -283,7 +283,9 @@ def test_vlan_tags_stay_in_place(net: Veths, wired: PortSwitch) -> None:
 
 @needs_root
 @pytest.mark.parametrize(("size", "count"), [(10, 60), (1000, 4), (1000, 60), (1472, 44)])
-def test_datagrams_that_are_sent_as_one_cross_one_by_one(net: Veths, wired: PortSwitch, size: int, count: int) -> None:
+def test_datagrams_that_are_sent_as_one_cross_one_by_one(
+    net: Veths, wired: PortSwitch, core: Patch, size: int, count: int
+) -> None:
     sent = os.urandom(size * count - 3)  # the last is shorter
     with udp(net, 0) as one, udp(net, 1) as other, raw(net, 1) as tap:
         one.setsockopt(socket.IPPROTO_UDP, UDP_SEGMENT, size)
@@ -293,7 +295,8 @@ def test_datagrams_that_are_sent_as_one_cross_one_by_one(net: Veths, wired: Port
         for _ in range(count):
             frame = tap.recv(2000)
             assert internet_checksum(frame[26:34] + struct.pack("!HH", 17, len(frame) - 34) + frame[34:]) == 0xFFFF
-    assert wired.statistics()["port0_packets_in"] == count
+    datagrams = [packet for port, packet, _ in core.seen if port == 0 and packet[23] == socket.IPPROTO_UDP]
+    assert len(datagrams) == count
 
 
 @needs_root
@@ -350,8 +353,7 @@ def test_frame_that_cannot_be_segmented_is_counted(
     with udp(net, 0) as one, udp(net, 1) as other:
         one.sendto(b"next", other.getsockname())
         assert other.recv(100) == b"next"
-    counters = wired.statistics()
-    assert (counters["port0_unsegmented"], counters["port0_packets_in"]) == (2, 1)
+    assert wired.statistics()["port0_unsegmented"] == 2
     (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert warning.startswith("interface port0: a frame that holds several packets came in and was dropped")
     assert "ethtool -K INTERFACE tso off gso off" in warning
