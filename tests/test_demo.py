@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.demo_workers import forked_workers
 from tests.test_processes import DEADLINE, await_end
 from wiresum.demo.command import run_demo
 from wiresum.demo.display import sparkline
@@ -126,7 +127,8 @@ def test_demo_trains_through_a_lossy_switch_and_agrees_with_gloo(
 
 
 def test_a_single_bit_of_difference_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_demo(replace(SHORT, epochs=1), tmp_path, flip_bit_of_rank=1) == 1
+    with forked_workers():
+        assert run_demo(replace(SHORT, epochs=1), tmp_path, flip_bit_of_rank=1) == 1
     said = capsys.readouterr().out
     assert "FAILED: wiresum: the final weights of rank(s) 1 are not bit for bit those of rank 0" in said
     assert len(json.loads((tmp_path / "report.json").read_text())["problems"]) == 2

@@ -10,6 +10,7 @@ from tests.p4_rack import p4_rack, why_not
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
+from tests.demo_workers import forked_workers
 from wiresum.demo.report import Run
 from wiresum.demo.settings import Settings
 from wiresum.demo.training import save_digits, train
@@ -29,7 +30,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def fast(digits: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The same training through the software switch."""
-    with SwitchProcess() as switch:
+    with SwitchProcess() as switch, forked_workers():
         directory = tmp_path_factory.mktemp("fast")
         return train(SETTINGS, "wiresum", data=digits, directory=directory, switch=switch.address)
 
@@ -42,7 +43,7 @@ def test_weights_are_those_of_the_fast_switch(
     if reason := why_not(kind):
         pytest.skip(reason)
     expected: Run = request.getfixturevalue("fast")
-    with p4_rack(kind, workers=SETTINGS.workers, values=SETTINGS.values) as rack:
+    with p4_rack(kind, workers=SETTINGS.workers, values=SETTINGS.values) as rack, forked_workers():
         run = train(
             SETTINGS,
             "wiresum",
