@@ -5,6 +5,7 @@ Loading torch takes seconds and a scenario a fraction of one, so the tests of a 
 
 import contextlib
 import multiprocessing
+import os
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 from host.pytorch.fallback import Fallback
 from host.pytorch.options import BackendOptions
 from host.pytorch.registration import register
+from wiresum.processes import die_with_parent
 
 T = TypeVar("T")
 
@@ -153,6 +155,8 @@ class WorkerPool:
 
 
 def _serve(connection: Connection, rank: int, size: int, switch: str, store_port: int) -> None:
+    # The process that forked this one ends with the tests, even if those are killed in the middle of a scenario.
+    die_with_parent(os.getppid())
     register()
     torch.set_num_threads(1)
     me = Rank(rank, size, switch, store_port)

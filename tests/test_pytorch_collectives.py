@@ -1,5 +1,7 @@
 """What backend "wiresum" passes on to Gloo: the same results, one warning for each kind, or a refusal."""
 
+import ctypes
+import signal
 from datetime import timedelta
 from typing import Any
 
@@ -182,3 +184,13 @@ def forbidden(me: Rank) -> None:
 
 def test_fallback_can_be_forbidden(torch_workers: WorkerPool) -> None:
     torch_workers.run(forbidden)
+
+
+def signal_at_death_of_parent(me: Rank) -> int:
+    number = ctypes.c_int()
+    assert ctypes.CDLL(None).prctl(2, ctypes.byref(number), 0, 0, 0) == 0  # PR_GET_PDEATHSIG
+    return number.value
+
+
+def test_workers_do_not_outlive_tests_that_are_killed(torch_workers: WorkerPool) -> None:
+    assert set(torch_workers.run(signal_at_death_of_parent)) == {signal.SIGKILL}
