@@ -12,6 +12,9 @@ BIN := $(VENV)/bin
 TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
 PROBE_CPU_INDEX = import urllib.request as u; u.urlopen(u.Request("$(TORCH_CPU_INDEX)/torch/", method="HEAD"), timeout=4)
 
+# By default a script in the folder that holds a clone named wiresum would take the clone for the package.
+AS_PATH := --config-settings editable_mode=compat
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench mininet clean
 
@@ -54,7 +57,7 @@ $(VENV)/.demo $(VENV)/.dev: $(VENV)/.%: pyproject.toml $(VENV)/.python
 	@echo "Installing wiresum and what \"$*\" needs into $(VENV); the first time takes a minute or two ..."
 	@index=; if $(BIN)/python -c '$(PROBE_CPU_INDEX)' 2>/dev/null; then index='--extra-index-url $(TORCH_CPU_INDEX)'; \
 	else echo "$(TORCH_CPU_INDEX) does not answer; taking torch from pip's own index."; fi; \
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$index --editable '.[$*]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $$index $(AS_PATH) --editable '.[$*]'
 	@echo "Compiling the kernels of host and switch ..."
 	@$(BIN)/python -m host.prepare && $(BIN)/python -m switch.prepare
 	@touch $@
