@@ -20,12 +20,13 @@ from protocol.packets import Address
 from switch.admission import JoinWish
 
 CALL_SECONDS: Final = 5.0  # for the parent to answer a call that waits for no other rank
+_OPEN_SECONDS: Final = 15.0  # and for each step of connecting, where links may lose packets
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.min_reconnect_backoff_ms", int(_OPEN_SECONDS * 1000)),  # despite its name: how long a connection may take
     ("grpc.max_reconnect_backoff_ms", 1000),
     *CHANNEL_OPTIONS,
 )
@@ -63,12 +64,12 @@ class Parent:
             JoinRefusedError: it speaks another version of the protocol.
         """
         try:
-            async with asyncio.timeout(CALL_SECONDS):
+            async with asyncio.timeout(_OPEN_SECONDS):
                 _, writer = await asyncio.open_connection(self._host, self._port)
             self._ip = writer.get_extra_info("peername")[0]
             writer.close()
         except TimeoutError:
-            raise self._unreachable(f"no answer within {CALL_SECONDS:g} s") from None
+            raise self._unreachable(f"no answer within {_OPEN_SECONDS:g} s") from None
         except OSError as error:
             # asyncio's own text of a refusal repeats the address; a name that is not found has a number below zero.
             number = error.errno or 0
@@ -84,7 +85,7 @@ class Parent:
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self.stub = ControlStub(self._channel)
         try:
-            await self._describe()
+            await self._describe(_OPEN_SECONDS)
         except grpc.aio.AioRpcError as error:
             details = error.details() or error.code().name
             reason = "it lost" if details.startswith(ABOVE) else "no control service answers there:"
@@ -98,12 +99,12 @@ class Parent:
             JoinRefusedError: it speaks another version of the protocol.
         """
         try:
-            return await self._describe()
+            return await self._describe(CALL_SECONDS)
         except grpc.aio.AioRpcError as error:
             raise self.lost(error) from None
 
-    async def _describe(self) -> pb.DescribeReply:
-        reply: pb.DescribeReply = await self.stub.Describe(pb.DescribeRequest(), timeout=CALL_SECONDS)
+    async def _describe(self, seconds: float) -> pb.DescribeReply:
+        reply: pb.DescribeReply = await self.stub.Describe(pb.DescribeRequest(), timeout=seconds)
         if reply.protocol_version != PROTOCOL_VERSION:
             raise JoinRefusedError(
                 f"the parent switch at {self.name} speaks protocol version {reply.protocol_version}, and this switch "

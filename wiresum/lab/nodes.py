@@ -31,7 +31,6 @@ from wiresum.lab.shaping import offloads_off
 _BRIDGE: Final = "br0"
 _NETMASK: Final = "8"  # of 10.0.0.0, as in every Mininet
 _UP_SECONDS: Final = 20.0
-_TRIES: Final = 8
 _READY_SECONDS: Final = 120.0  # the first start compiles kernels
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
@@ -225,18 +224,7 @@ class SoftwareSwitch(WiresumSwitch):
         words += [] if self.parent is None else ["--parent", self.parent]
         words += [] if self.offload else ["--no-offload"]
         command = own_command(*words, *self.options)
-        for tries_left in reversed(range(_TRIES)):
-            program = self.launch(self.name, command)
-            try:
-                program.await_line("wiresum switch ready", _READY_SECONDS)
-            except LabError:
-                # A leaf asks once. With a fifth of the packets lost each way, that failed in 13 of 20 trees of two.
-                if self.parent is None or not tries_left or "cannot reach the parent" not in program.said():
-                    raise
-                self.programs.remove(program)
-                program.end()
-            else:
-                break
+        self.launch(self.name, command).await_line("wiresum switch ready", _READY_SECONDS)
 
 
 def fault_text(rates: FaultRates) -> str:
