@@ -1,4 +1,4 @@
-"""Ports of the programmable switch: interfaces, files, and the thread between them and the core."""
+"""Ports of the programmable switch: interfaces, and the thread between them and the core."""
 
 import logging
 import os
@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 
 import pytest
 from scapy.layers.inet import IP, UDP
@@ -20,7 +19,6 @@ from scapy.packet import Packet
 from switch.model.errors import ModelError
 from switch.model.interfaces import InterfacePort, PairPort, Port, parse_interfaces
 from switch.model.offloads import internet_checksum, with_checksum, with_vlan_tag
-from switch.model.pcap import PcapWriter, read_pcap, run_files
 from switch.model.ports import PortSwitch
 from tests.veths import MISSING, Veths, ip, veths
 from tests.waiting import wait_until
@@ -360,6 +358,23 @@ def test_frame_that_cannot_be_segmented_is_counted(
 
 
 @needs_root
+def test_frame_above_the_mtu_is_counted(net: Veths, wired: PortSwitch, caplog: pytest.LogCaptureFixture) -> None:
+    ends = (net.switch, "port0"), (net.hosts[0], "eth0")
+    for namespace, name in ends:  # after the port was opened, since veth pairs take none above that of the other end
+        ip("-n", namespace, "link", "set", name, "mtu", "3000")
+    try:
+        with raw(net, 0) as one, raw(net, 1) as tap:
+            for size in (1523, 3000, 60):
+                one.send(net.mac(1) + net.mac(0) + b"\x88\xb5" + bytes(size - 14))
+            assert len(tap.recv(4000)) == 60
+    finally:
+        for namespace, name in ends:
+            ip("-n", namespace, "link", "set", name, "mtu", "1500")
+    assert wired.statistics()["port0_oversized"] == 2
+    assert "a frame of 1523 bytes came in and was dropped" in caplog.text
+
+
+@needs_root
 def test_frame_that_the_interface_does_not_take_is_counted(net: Veths, wired: PortSwitch) -> None:
     wired.transmit(0, bytes(1514))
     wired.transmit(0, bytes(1600))
@@ -390,44 +405,3 @@ def test_interface_may_go_down_and_come_back(net: Veths, wired: PortSwitch, capl
 def test_interface_that_is_not_there() -> None:
     with pytest.raises(ModelError, match="interface 'nosuch0' cannot be opened"):
         InterfacePort("nosuch0")
-
-
-# Files
-
-
-def test_files_in_and_out(tmp_path: Path) -> None:
-    first, second, out = tmp_path / "a.pcap", tmp_path / "b.pcap", tmp_path / "out.pcap"
-    with PcapWriter(first) as writer:
-        writer.write(1000.0, b"1")
-        writer.write(1000.25, b"3")
-    with PcapWriter(second) as writer:
-        writer.write(1000.125, b"2")
-    core = Patch(lambda port: [2, 3])
-    assert run_files(core, {0: first, 1: second}, {2: out}) == {2: 3, 3: 3}
-    assert core.seen == [(0, b"1", 0.0), (1, b"2", 0.125), (0, b"3", 0.25)]
-    assert list(read_pcap(out)) == [(1000.0, b"1"), (1000.125, b"2"), (1000.25, b"3")]
-
-
-def test_other_byte_order_and_microseconds(tmp_path: Path) -> None:
-    path = tmp_path / "big.pcap"
-    head = struct.pack(">IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 0)  # as BMv2 writes the link type
-    path.write_bytes(head + struct.pack(">IIII", 5, 250_000, 3, 3) + b"abc")
-    assert list(read_pcap(path)) == [(5.25, b"abc")]
-
-
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
-        (b"", "is not a pcap file"),
-        (b"\x0a\x0d\x0d\x0a" + bytes(30), "is not a pcap file"),
-        (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 101), "link type 101"),
-        (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1) + bytes(8), "middle of a record"),
-        (struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1, 0, 0, 4, 4) + b"a", "middle of a frame"),
-        (struct.pack("<IHHiIIIIIII", 0xA1B2C3D4, 2, 4, 0, 0, 1, 1, 0, 0, 1, 4) + b"a", "captured with 1"),
-    ],
-)
-def test_file_that_cannot_be_read(tmp_path: Path, content: bytes, says: str) -> None:
-    path = tmp_path / "x.pcap"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=says):
-        list(read_pcap(path))
