@@ -49,5 +49,9 @@ control Forwarding(inout headers_t hdr, inout metadata_t meta, inout standard_me
     apply {
         senders.apply();
         destinations.apply();
+        if (!meta.is_flooded && standard_metadata.egress_spec == standard_metadata.ingress_port) {
+            // It was flooded to here, and its receiver has seen it. Sent back to a switch, it would move its sender there.
+            mark_to_drop(standard_metadata);
+        }
     }
 }

@@ -144,6 +144,8 @@ def test_trees_of_p4_switches(kind: str, tmp_path: Path, worker: str) -> None:
     for leaf in ("s2", "s3"):
         counters = {c["name"]: c["value"] for c in summary["counters"][leaf]["counters"] if c["job"] is None}
         assert counters["partials"] == counters["results"] >= 47
+        for way in ("up", "down"):  # some 150; frames that two switches took to be behind each other would be thousands
+            assert summary["links"][leaf][way]["packets"] < 1000
 
 
 def test_two_runs_at_once(tmp_path: Path, worker: str) -> None:

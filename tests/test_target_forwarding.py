@@ -54,6 +54,15 @@ def test_a_switch_that_learned_floods_no_more(p4_target: P4Target) -> None:
     assert p4_target.send(2, back) == [(1, back)]
 
 
+def test_a_frame_does_not_go_back_to_where_it_came_from(p4_target: P4Target) -> None:
+    """Another switch, which had to flood it, would learn that its sender is here: both would pass it on for ever."""
+    p4_target.learn(B, 1)
+    packet = bytes(Ether(src=A, dst=B, type=0x88B5) / Raw(b"flooded to here"))
+    assert p4_target.send(1, packet) == []
+    assert p4_target.send(2, packet) == [(1, packet)]
+    assert p4_target.drops() == {}
+
+
 def test_senders_are_told_to_the_control_plane_until_they_are_known(p4_target: P4Target) -> None:
     newcomer = "02:00:00:00:00:0c"  # what other tests' senders have caused may still be on its way
     packet = bytes(Ether(src=newcomer, dst=B, type=0x88B5) / Raw(b"hello"))
