@@ -63,6 +63,19 @@ def reordering(state: Any) -> float:
 
 
 @kernel
+def answered_sending(state: Any, flight: Any, now: float) -> float:
+    """When the sending that an answer belongs to took place, as far as that can be known.
+
+    After a chunk was sent again because it had been overtaken, the answer is often that to the first sending: it came
+    late for the sake of a rank that had lost it. To take the second for answered would make everything sent between the
+    two look lost. A probe, though, goes out when all is silent, and what answers it is told by the time.
+    """
+    if flight.tries == 1 or (flight.probe and now - flight.sent >= state.srtt / 2):
+        return float(flight.sent)
+    return float(flight.first)
+
+
+@kernel
 def find_lost(state: Any, flights: Any, queue: Any, now: float, answered: int, overtaken: float, timed: bool) -> None:
     """Queues chunks for retransmission and sets the next deadline.
 
@@ -95,12 +108,14 @@ def find_lost(state: Any, flights: Any, queue: Any, now: float, answered: int, o
         if flight.done or flight.queued:
             continue
         if flight.sent < overtaken and flight.chunk < answered and flight.tries < _FAST_TRIES:
+            flight.probe = 0
             push(state, flights, queue, slot)
             state.in_flight -= 1
             continue
         due = time_out(state, flight)
         if timed and due <= now and (probes < room - 1 or flight.chunk == highest):
             probes += 1
+            flight.probe = 1
             push(state, flights, queue, slot)
             state.in_flight -= 1
         else:

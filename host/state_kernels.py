@@ -10,10 +10,12 @@ from protocol.jit import kernel
 FLIGHT = np.dtype(
     [
         ("chunk", "i8"),
-        ("sent", "f8"),  # when it was last sent, seconds
+        ("first", "f8"),  # when it was first sent, seconds
+        ("sent", "f8"),  # and last
         ("tries", "i4"),  # how often it was sent
         ("done", "u1"),
         ("queued", "u1"),
+        ("probe", "u1"),  # whether it was last queued because its time-out had passed
     ],
     align=True,
 )

@@ -19,7 +19,7 @@ from host.quantizer_kernels import (
     store_integers,
     widen,
 )
-from host.recovery_kernels import find_lost, measure, reordering, time_out
+from host.recovery_kernels import answered_sending, find_lost, measure, reordering, time_out
 from host.state_kernels import FLIGHT, STATE, TENSOR, push
 from protocol.constants import EXPONENT_ZERO, MSG_EXPONENTS, MSG_VALUES, PREFIX_BYTES, VALUE_BYTES, VERSION_BIT, DType
 from protocol.jit import kernel
@@ -201,6 +201,8 @@ def send(worker: int, base: int, room: int, now: float) -> tuple[int, int, int]:
         filled += size
         room -= 1
         flight.sent = now
+        if flight.tries == 0:
+            flight.first = now
         state.in_flight += 1
         if flight.tries > 0:
             state.retransmissions += 1
@@ -273,7 +275,7 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
             state.in_flight -= 1
         if chunk > highest:
             highest = int(chunk)
-            highest_sent = flight.sent
+            highest_sent = answered_sending(state, flight, now)
         if flight.tries == 1:  # Karn: else it is not known which sending was answered
             samples += 1
             sample += now - flight.sent

@@ -76,11 +76,22 @@ def test_what_waits_in_a_queue_is_not_lost(ranks: int, rate: float, blocks: int,
     assert rack.again() < 0.01
 
 
-@pytest.mark.parametrize(("loss", "times", "again"), [(0.001, 1.5, 0.02), (0.01, 2.3, 0.11)])
-def test_losses_before_slow_links_cost_little(loss: float, times: float, again: float) -> None:
+@pytest.mark.parametrize(
+    ("loss", "blocks", "away", "times", "again"),
+    [
+        (0.001, 2000, 0.002, 1.5, 0.02),
+        (0.01, 2000, 0.002, 2.3, 0.11),
+        (0.01, 7000, 0.0, 1.3, 0.11),  # long enough that a loss is mended beside others, again and again
+        (0.01, 7000, 0.002, 1.5, 0.11),
+    ],
+)
+def test_losses_before_slow_links_cost_little(
+    loss: float, blocks: int, away: float, times: float, again: float
+) -> None:
     """A packet that one rank lost is sent again by all four, which cannot know better, and by none of them twice."""
-    rack = SlowRack(ranks=4, slots=512, values=256, step=0.0005).connect(200e6, loss=loss, away=0.002)
-    blocks, tensors = 2000, 5
+    rack = SlowRack(ranks=4, slots=512, values=256, step=0.0001 if away == 0 else 0.0005)
+    rack.connect(200e6, loss=loss, away=away)
+    tensors = 4
     for _ in range(tensors):
         rack.submit([np.ones(blocks * rack.values, np.float32)] * 4)
         rack.run_from([0.0] * 4)
