@@ -11,8 +11,9 @@ from host.control_channel import CALL_TIMEOUT, ControlChannel
 from host.control_types import CounterRow, Membership, StallReport, SwitchReport
 from protocol import control_pb2 as pb
 from protocol.control import PROTOCOL_VERSION, SHUTTING_DOWN
+from protocol.control_events import error_of
 from protocol.control_grpc import grpc
-from protocol.errors import ClosedError, DisagreementError, PeerLostError, SwitchLostError, WiresumError
+from protocol.errors import ClosedError, SwitchLostError, WiresumError
 from protocol.packets import Address
 
 _LEAVE_TIMEOUT: Final = 2.0  # seconds for the switch to answer
@@ -242,17 +243,11 @@ class ControlClient:
         """Reads events up to the one that ends the job."""
         for event in events:
             opened.set()
+            if (error := error_of(event)) is not None:
+                return error
             match event.WhichOneof("event"):
-                case "peer_lost":
-                    return PeerLostError(event.peer_lost.text)
-                case "peer_left":
-                    return PeerLostError(event.peer_left.text)
-                case "disagreement":
-                    return DisagreementError(event.disagreement.text)
                 case "goodbye":
                     return SwitchLostError(f"the switch at {self._channel.name} {SHUTTING_DOWN}")
-                case "switch_lost":
-                    return SwitchLostError(event.switch_lost.text)
                 case "explain":
                     self._explain(membership, event.explain.collective)
         return SwitchLostError(f"the switch at {self._channel.name} ended job {membership.job!r} without a reason")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from switch.server import SoftwareSwitch
     from tests.packet_targets import P4Target, Target
     from tests.pytorch_pool import WorkerPool
     from tests.targets import Targets
@@ -57,6 +58,35 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the files that take longest first."""
     place = {name: number for number, name in enumerate(_LONG)}
     items.sort(key=lambda item: place.get(item.path.stem, len(_LONG)))
+
+
+@pytest.fixture(scope="module")
+def switch() -> "Iterator[SoftwareSwitch]":
+    """A software switch for the tests of one file."""
+    from switch.server import SoftwareSwitch
+    from tests.ranks import SLOTS
+
+    with SoftwareSwitch(port=0, control_port=0, total_slots=SLOTS) as server:
+        yield server
+
+
+@pytest.fixture
+def idle_afterwards(switch: "SoftwareSwitch") -> Iterator[None]:
+    """After the test the switch has no job."""
+    from tests.ranks import wait_until_idle
+
+    yield
+    wait_until_idle(switch)
+
+
+@pytest.fixture
+def job(switch: "SoftwareSwitch", idle_afterwards: None) -> Iterator[str]:
+    """A job's name; after the test the switch serves a job of that name, with all its slots."""
+    from tests.ranks import SLOTS, assert_serves, fresh_job
+
+    name = fresh_job()
+    yield name
+    assert_serves(switch, name, SLOTS)
 
 
 @pytest.fixture(scope="session")

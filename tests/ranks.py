@@ -17,6 +17,7 @@ from tests.waiting import wait_until
 T = TypeVar("T")
 
 LIMIT = 60.0  # seconds that anything in a test may take
+SLOTS = 4096  # of the fixture `switch`
 _names = count()
 
 

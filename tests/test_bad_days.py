@@ -4,7 +4,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
@@ -26,7 +26,18 @@ from protocol.errors import (
 from protocol.faults import FaultRates
 from switch.server import SoftwareSwitch
 from tests.rank_process import RankProcess
-from tests.ranks import Rank, assert_serves, errors, fresh_job, run_ranks, start_ranks, text, texts, wait_until_idle
+from tests.ranks import (
+    SLOTS,
+    Rank,
+    assert_serves,
+    errors,
+    fresh_job,
+    run_ranks,
+    start_ranks,
+    text,
+    texts,
+    wait_until_idle,
+)
 from tests.test_worker import check_sums, random_array
 from tests.waiting import wait_until
 from wiresum.processes import SwitchProcess
@@ -34,22 +45,6 @@ from wiresum.processes import SwitchProcess
 Array = npt.NDArray[Any]
 
 PROMPTLY = 10.0  # seconds, where nobody may wait for a time-out
-SLOTS = 4096  # of the switch
-
-
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0, total_slots=SLOTS) as server:
-        yield server
-
-
-@pytest.fixture
-def job(switch: SoftwareSwitch) -> Iterator[str]:
-    """A job's name; after the test the switch serves a job of that name, with all its slots."""
-    name = fresh_job()
-    yield name
-    assert_serves(switch, name, SLOTS)
-    wait_until_idle(switch)
 
 
 def barrier(communicator: Communicator) -> None:

@@ -1,6 +1,5 @@
 """Sums through a Communicator: types, shapes, memory layouts; threads are the ranks of real jobs."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,22 +9,13 @@ import pytest
 from host.communicator import Communicator
 from protocol.constants import DType
 from switch.server import SoftwareSwitch
-from tests.ranks import run_ranks, wait_until_idle
+from tests.ranks import run_ranks
 from tests.test_worker import check_sums, random_array
 
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _leaves_nothing(switch: SoftwareSwitch) -> Iterator[None]:
-    yield
-    wait_until_idle(switch)
+pytestmark = pytest.mark.usefixtures("idle_afterwards")
 
 
 @pytest.mark.parametrize("dtype", DType)

@@ -1,6 +1,6 @@
 """Bad arguments of a Communicator and of its calls: named, and without effect."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,21 +11,12 @@ from host.communicator import Communicator
 from protocol.errors import WiresumError
 from switch.ports import UdpSwitch
 from switch.server import SoftwareSwitch
-from tests.ranks import alone, text, wait_until_idle
+from tests.ranks import alone, text
 
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _leaves_nothing(switch: SoftwareSwitch) -> Iterator[None]:
-    yield
-    wait_until_idle(switch)
+pytestmark = pytest.mark.usefixtures("idle_afterwards")
 
 
 def read_only(array: Array) -> Array:

@@ -5,7 +5,6 @@ import itertools
 import os
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -23,16 +22,7 @@ from tests.waiting import wait_until
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _leaves_nothing(switch: SoftwareSwitch) -> Iterator[None]:
-    yield
-    wait_until_idle(switch)
+pytestmark = pytest.mark.usefixtures("idle_afterwards")
 
 
 def test_leaving_the_with_statement_waits_for_what_is_under_way(switch: SoftwareSwitch) -> None:

@@ -1,7 +1,7 @@
 """Ranks that ask for different things: each learns what every other one asked for."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,25 +9,9 @@ import pytest
 from host.communicator import Communicator
 from protocol.errors import DisagreementError
 from switch.server import SoftwareSwitch
-from tests.ranks import assert_serves, fresh_job, start_ranks, texts, wait_until_idle
+from tests.ranks import start_ranks, texts
 
 PROMPTLY = 10.0  # seconds, where nobody may wait for a time-out
-SLOTS = 4096  # of the switch
-
-
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0, total_slots=SLOTS) as server:
-        yield server
-
-
-@pytest.fixture
-def job(switch: SoftwareSwitch) -> Iterator[str]:
-    """A job's name; after the test the switch serves a job of that name, with all its slots."""
-    name = fresh_job()
-    yield name
-    assert_serves(switch, name, SLOTS)
-    wait_until_idle(switch)
 
 
 Call = Callable[[Communicator], object]

@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -14,22 +13,13 @@ import pytest
 from host.communicator import Communicator
 from host.handle import Handle
 from switch.server import SoftwareSwitch
-from tests.ranks import LIMIT, alone, run_ranks, wait_until_idle
+from tests.ranks import LIMIT, alone, run_ranks
 from tests.waiting import wait_until
 
 Array = npt.NDArray[Any]
 
 
-@pytest.fixture(scope="module")
-def switch() -> Iterator[SoftwareSwitch]:
-    with SoftwareSwitch(port=0, control_port=0) as server:
-        yield server
-
-
-@pytest.fixture(autouse=True)
-def _leaves_nothing(switch: SoftwareSwitch) -> Iterator[None]:
-    yield
-    wait_until_idle(switch)
+pytestmark = pytest.mark.usefixtures("idle_afterwards")
 
 
 def test_many_queued_collectives_end_in_order_and_call_back(switch: SoftwareSwitch) -> None:

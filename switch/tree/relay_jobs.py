@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from protocol import control_pb2 as pb
 from protocol.constants import MAX_SLOTS, MAX_WORLD
 from protocol.control import SHUTTING_DOWN
+from protocol.control_events import error_of
 from protocol.control_grpc import grpc
 from protocol.errors import JoinRefusedError, PeerLostError, WiresumError
 from protocol.packets import Address
@@ -28,7 +29,7 @@ from switch.dataplane import JobSpec, LeafPlane, Uplink
 from switch.jobs import LEAF_GRACE, WATCH_GRACE
 from switch.service_base import DRAIN_INTERVAL, ServiceBase
 from switch.tree.parent import Parent, upward
-from switch.tree.relay_state import RelayJob, RelayMember, error_of
+from switch.tree.relay_state import RelayJob, RelayMember
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -207,9 +208,9 @@ class RelayJobs(ServiceBase[LeafPlane]):
             text = f"the switch at {self._name} lost the switch above it, at {self._parent.name}, which {SHUTTING_DOWN}"
             event = pb.Event(switch_lost=pb.SwitchLost(text=text))
         if not member.ready.done():
-            if is_last(event):
+            if (error := error_of(event)) is not None:
                 member.over = True
-                member.ready.set_exception(error_of(event, self._parent.name))
+                member.ready.set_exception(error)
                 member.ready.exception()  # one of them is enough
             return
         if member.over:

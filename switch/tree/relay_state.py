@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from protocol import control_pb2 as pb
-from protocol.errors import DisagreementError, JoinRefusedError, PeerLostError, SwitchLostError, WiresumError
+from protocol.errors import WiresumError
 from protocol.packets import Address
 from switch.admission import JoinWish, ranks_by_source
 from switch.job_events import JobStatus
@@ -152,19 +152,3 @@ class RelayJob:
             values=self.values,
             state=self.state,
         )
-
-
-def error_of(event: pb.Event, parent: str) -> WiresumError:
-    """What an event means for a rank whose join has not been answered."""
-    match event.WhichOneof("event"):
-        case "peer_lost":
-            return PeerLostError(event.peer_lost.text)
-        case "peer_left":
-            return PeerLostError(event.peer_left.text)
-        case "disagreement":
-            return DisagreementError(event.disagreement.text)
-        case "refused":
-            return JoinRefusedError(event.refused.text)
-        case "switch_lost":
-            return SwitchLostError(event.switch_lost.text)
-    return SwitchLostError(f"the switch above it, at {parent}, is shutting down")
