@@ -670,17 +670,21 @@ class AttachRequest(google.protobuf.message.Message):
 
     NAME_FIELD_NUMBER: builtins.int
     MAX_RANKS_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
     name: builtins.str
     """for people: its control address"""
     max_ranks: builtins.int
     """workers that can be below it"""
+    run: builtins.int
+    """random, of this run of the leaf switch: its newer stream takes the place of the older"""
     def __init__(
         self,
         *,
         name: builtins.str = ...,
         max_ranks: builtins.int = ...,
+        run: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["max_ranks", b"max_ranks", "name", b"name"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["max_ranks", b"max_ranks", "name", b"name", "run", b"run"]) -> None: ...
 
 global___AttachRequest = AttachRequest
 

@@ -1,5 +1,6 @@
 """Jobs that span switches: joining, refusals, leaving, dying, disagreement, stalls."""
 
+import asyncio
 import re
 import socket
 import time
@@ -11,6 +12,8 @@ import pytest
 
 from host.communicator import Communicator
 from host.control import ControlClient
+from protocol import control_pb2 as pb
+from protocol.constants import MAX_RANKS
 from protocol.errors import (
     DisagreementError,
     JoinRefusedError,
@@ -22,6 +25,7 @@ from protocol.errors import (
 )
 from switch.ports import UdpSwitch
 from switch.server import SoftwareSwitch
+from switch.tree.children import Children
 from tests.rank_process import RankProcess
 from tests.ranks import Rank, errors, fresh_job, texts
 from tests.trees import THREE_LEVELS, TWO_LEVELS, Tree, add, add_for_ever
@@ -56,7 +60,14 @@ def test_what_a_leaf_offers_is_its_own_and_the_roots(tree: Tree) -> None:
         with closing(ControlClient(tree.address(name))) as client:
             assert client.info.data_port == tree[name].data_address[1]
             assert client.info.total_slots == (1024 if name == "right" else 65536)
-            assert client.info.max_ranks == 30 + 32 + (31 + 32)
+
+    def most_ranks(name: str) -> int:
+        with closing(ControlClient(tree.address(name))) as client:
+            return client.info.max_ranks
+
+    everywhere = 30 + 32 + (31 + 32)
+    # The root learns last of a leaf that is not right below it.
+    wait_until(lambda: [most_ranks(name) for name in tree.switches] == [everywhere] * 4, "not all leaves are known")
 
 
 def test_two_jobs_at_once_have_numbers_of_their_own_at_each_switch(tree: Tree) -> None:
@@ -276,3 +287,32 @@ def test_a_stall_names_the_ranks_that_are_missing_wherever_they_are(tree: Tree, 
         seen = ", ".join(str(rank) for rank in range(5) if rank != silent)
         assert f"has ranks {seen} and lacks rank {silent}" in str(error)
     assert errors(ranks).count(None) == 1
+
+
+def test_a_leaf_that_attaches_again_counts_once() -> None:
+    """Whenever the switches below it change, a leaf opens a new stream before it closes the old one."""
+
+    async def scenario() -> None:
+        counts: list[int] = []
+        children = Children(lambda: counts.append(children.max_ranks))
+        streams = []
+        for most in (MAX_RANKS, MAX_RANKS + 1, 3 * MAX_RANKS):
+            streams.append(children.attach(pb.AttachRequest(name="leaf", max_ranks=most, run=7)))
+            assert (await anext(streams[-1])).HasField("attached")
+        other = children.attach(pb.AttachRequest(name="leaf", max_ranks=2, run=8))
+        assert (await anext(other)).HasField("attached")
+        below = MAX_RANKS - 1
+        assert counts == [
+            below + MAX_RANKS,
+            below + MAX_RANKS + 1,
+            below + 3 * MAX_RANKS,
+            below - 1 + 3 * MAX_RANKS + 2,
+        ]
+        for old in streams[:2]:  # have been told to end, and the newest is not taken for them
+            assert [event async for event in old] == []
+        await other.aclose()
+        assert counts[4:] == [below + 3 * MAX_RANKS]
+        await streams[-1].aclose()
+        assert counts[5:] == [MAX_RANKS]
+
+    asyncio.run(scenario())

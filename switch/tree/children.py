@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from protocol import control_pb2 as pb
@@ -23,7 +23,7 @@ class _Query:
 
 
 class Children:
-    """Leaf switches by the streams that they keep open.
+    """Leaf switches by the streams that they keep open, one each.
 
     Args:
         on_change: called when `max_ranks` may have changed.
@@ -40,11 +40,13 @@ class Children:
         below = sum(request.max_ranks for request, _ in self._attached.values())
         return min(MAX_WORLD, max(0, MAX_RANKS - len(self._attached)) + below)
 
-    async def attach(self, request: pb.AttachRequest) -> AsyncIterator[pb.SwitchEvent]:
+    async def attach(self, request: pb.AttachRequest) -> AsyncGenerator[pb.SwitchEvent, None]:
         """The stream for a leaf switch, which is known as long as it lasts."""
-        key = secrets.randbits(63)
         events: asyncio.Queue[pb.SwitchEvent | None] = asyncio.Queue()
-        self._attached[key] = request, events
+        before = self._attached.get(request.run)
+        self._attached[request.run] = request, events
+        if before is not None:
+            before[1].put_nowait(None)
         _log.info("leaf switch %s attached, for up to %d workers", request.name, request.max_ranks)
         self._on_change()
         try:
@@ -52,9 +54,10 @@ class Children:
             while (event := await events.get()) is not None:
                 yield event
         finally:
-            del self._attached[key]
-            _log.info("leaf switch %s is gone", request.name)
-            self._on_change()
+            if self._attached.get(request.run) == (request, events):
+                del self._attached[request.run]
+                _log.info("leaf switch %s is gone", request.name)
+                self._on_change()
 
     def release(self) -> None:
         """Ends all streams."""

@@ -7,6 +7,7 @@ sees to its own data plane: a worker's join is answered when the data planes of 
 
 import asyncio
 import contextlib
+import secrets
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, Final
@@ -48,6 +49,7 @@ class RelayService(RelayJobs):
     def __init__(self, plane: LeafPlane, parent: str) -> None:
         super().__init__(plane, parent)
         self._attachment: asyncio.Task[None] | None = None
+        self._run = secrets.randbits(64)
 
     async def start(self, address: Address) -> None:
         """Connects to the parent; this switch is to be served at that address.
@@ -60,7 +62,7 @@ class RelayService(RelayJobs):
         self._budget.name = f"the leaf switch at {self._name}"
         await self._parent.open(address)
         attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._attachment = self._spawn(self._stay_attached(attached))
+        self._attachment = self._spawn(self._stay_attached(attached=attached))
         await attached
 
     def shutdown(self) -> None:
@@ -219,29 +221,39 @@ class RelayService(RelayJobs):
 
     # The parent
 
-    async def _stay_attached(self, attached: "asyncio.Future[None]") -> None:
-        """Keeps this switch known to its parent."""
-        while True:
-            request = pb.AttachRequest(name=self._name, max_ranks=self._children.max_ranks)
-            try:
-                async for event in self._parent.stub.Attach(request):
-                    if not attached.done():
-                        attached.set_result(None)
-                    if event.HasField("stall"):
-                        self._spawn(self._account(event.stall))
-            except grpc.aio.AioRpcError as error:
-                if not attached.done():
-                    attached.set_exception(SwitchUnreachableError(str(self._parent.lost(error))))
-                    return
-            await asyncio.sleep(_ATTACH_INTERVAL)
+    async def _stay_attached(
+        self, *, attached: "asyncio.Future[None] | None" = None, before: "asyncio.Task[None] | None" = None
+    ) -> None:
+        """Keeps this switch known to its parent.
+
+        Args:
+            attached: told of the first try, which is the only one if it fails.
+            before: the attachment that this one takes the place of, once it is made, so that there is always one.
+        """
+        try:
+            while True:
+                request = pb.AttachRequest(name=self._name, max_ranks=self._children.max_ranks, run=self._run)
+                try:
+                    async for event in self._parent.stub.Attach(request):
+                        if attached is not None and not attached.done():
+                            attached.set_result(None)
+                        if before is not None:
+                            before.cancel()
+                        if event.HasField("stall"):
+                            self._spawn(self._account(event.stall))
+                except grpc.aio.AioRpcError as error:
+                    if attached is not None and not attached.done():
+                        attached.set_exception(SwitchUnreachableError(str(self._parent.lost(error))))
+                        return
+                await asyncio.sleep(_ATTACH_INTERVAL)
+        finally:
+            if before is not None:
+                before.cancel()
 
     def _leaves_changed(self) -> None:
         """The number of ranks below has changed."""
         if self._attachment is not None and not self._attachment.done():
-            before, loop = self._attachment, asyncio.get_running_loop()
-            attached: asyncio.Future[None] = loop.create_future()
-            attached.add_done_callback(lambda _: before.cancel())
-            self._attachment = self._spawn(self._stay_attached(attached))
+            self._attachment = self._spawn(self._stay_attached(before=self._attachment))
 
     async def _account(self, query: pb.StallQuery) -> None:
         """Tells the parent what is known here of a job that does not move on."""
