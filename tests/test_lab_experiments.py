@@ -61,7 +61,7 @@ COMMON = {"seconds": 1.0, "elements_per_s": 1e6, "srtt_ms": 1.0, "slots": 64, "e
 LINE = {**COMMON, "limit": 2e6, "ring_limit": 1e6}
 ROWS: dict[str, list[dict[str, Any]]] = {
     "workers": [
-        {"rate_mbit": rate, "workers": workers, "backend": backend, **LINE}
+        {"part": "workers", "rate_mbit": rate, "workers": workers, "backend": backend, **LINE}
         for rate in (1000, 200) for workers in (2, 4) for backend in ("wiresum", "gloo")
     ],
     "loss": [
@@ -136,7 +136,11 @@ def test_an_experiment_from_end_to_end(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     with (tmp_path / "workers.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["backend"] for row in rows] == ["wiresum", "gloo"]
+    both, slower = rows[:2], rows[2:]  # the second for as long as this machine is slower than the links
+    assert [(row["part"], row["backend"]) for row in both] == [("workers", "wiresum"), ("workers", "gloo")]
+    assert [(row["part"], row["backend"]) for row in slower] == [("slower", "wiresum")] * len(slower)
+    assert [float(row["rate_mbit"]) for row in slower] == [450.0 - 50 * i for i in range(len(slower))]
+    assert (float(both[0]["of_limit"]) < 0.9) == bool(slower)
     for row in rows:
         assert 0.01 < float(row["of_limit"]) < 1.5  # bursts pass faster than the rate
     assert {path.suffix for path in tmp_path.iterdir()} == {".csv", ".json", ".png"}

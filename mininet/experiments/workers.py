@@ -4,6 +4,7 @@ sudo .venv/bin/python mininet/experiments/workers.py
 """
 
 import argparse
+from collections.abc import Sequence
 from typing import Any
 
 from wiresum.lab.experiment import Experiment, line_rate, measure, ring_rate
@@ -11,6 +12,7 @@ from wiresum.lab.measure_worker import Task
 from wiresum.lab.topology import Direction, rack
 
 BACKENDS = {"wiresum": "C0", "gloo": "C1"}
+HOLDS = 0.9  # of the links' limit: below it, something else is the limit
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -30,31 +32,49 @@ def main() -> None:
         for rate in chosen.rates:
             more = chosen.slow_workers if rate == min(chosen.rates) else []
             for workers in sorted({*chosen.workers, *more}):
-                limit = line_rate(rate)
-                elements = int(limit * chosen.seconds)
-                with experiment.lab(topology=rack(workers, up=Direction(rate=rate))) as lab:
-                    for backend in BACKENDS:
-                        task = Task(backend=backend, elements=elements, repeats=chosen.repeats, slots=chosen.slots)
-                        found = measure(lab, task, experiment.logs)
-                        experiment.add(
-                            rate_mbit=rate,
-                            workers=workers,
-                            backend=backend,
-                            elements=elements,
-                            **found.row(),
-                            limit=limit,
-                            of_limit=found.rate / limit,
-                            ring_limit=ring_rate(rate, workers),
-                        )
+                share = run(experiment, rate, workers, tuple(BACKENDS))
+            # Where this machine's cores are the limit, and not the links: the highest rate at which they are not.
+            slower = rate
+            while share < HOLDS and slower > rate / 4:
+                slower -= rate / 10
+                share = run(experiment, slower, workers, ("wiresum",), part="slower")
         experiment.draw(lambda figure: plot(figure, experiment), width=4.5 * len(chosen.rates))
+
+
+def run(experiment: Experiment, rate: float, workers: int, backends: Sequence[str], part: str = "workers") -> float:
+    """Measures one rack; returns which share of the links' limit the first backend reached."""
+    limit = line_rate(rate)
+    shares = []
+    with experiment.lab(topology=rack(workers, up=Direction(rate=rate))) as lab:
+        for backend in backends:
+            task = Task(
+                backend=backend,
+                elements=int(limit * experiment.options.seconds),
+                repeats=experiment.options.repeats,
+                slots=experiment.options.slots,
+            )
+            found = measure(lab, task, experiment.logs)
+            shares.append(found.rate / limit)
+            experiment.add(
+                part=part,
+                rate_mbit=rate,
+                workers=workers,
+                backend=backend,
+                elements=task.elements,
+                **found.row(),
+                limit=limit,
+                of_limit=shares[-1],
+                ring_limit=ring_rate(rate, workers),
+            )
+    return shares[0]
 
 
 def plot(figure: Any, experiment: Experiment) -> None:
     """One picture for each rate."""
-    rates = list(dict.fromkeys(row["rate_mbit"] for row in experiment.rows))
+    rates = list(dict.fromkeys(row["rate_mbit"] for row in experiment.select(part="workers")))
     for axes, rate in zip(figure.subplots(1, len(rates), squeeze=False)[0], rates, strict=True):
         for backend, color in BACKENDS.items():
-            rows = experiment.select(rate_mbit=rate, backend=backend)
+            rows = experiment.select(part="workers", rate_mbit=rate, backend=backend)
             workers = [row["workers"] for row in rows]
             axes.plot(workers, [row["elements_per_s"] / 1e6 for row in rows], "o-", color=color, label=backend)
         axes.plot(workers, [row["limit"] / 1e6 for row in rows], "k--", label="links, less headers")
