@@ -51,7 +51,11 @@ def test_a_tree_tells_of_its_waiting_slots_without_a_membership() -> None:
         ranks = tree.start(["left", "left", "root"], late)
         found: dict[str, list[dict[str, Any]]] = {}
         deadline = time.monotonic() + 60
-        while len(found) < 3 or any(len(jobs[0]["waiting"]) < 4 for jobs in found.values()):
+        # Until four slots have heard everybody but rank 1, in four packets of each at each switch.
+        heard = {"root": 2, "left": 1, "stalled": 2}
+        while len(found) < 3 or any(
+            [len(slot["seen"]) for slot in jobs[0]["waiting"]] != [heard[name]] * 4 for name, jobs in found.items()
+        ):
             assert time.monotonic() < deadline, found
             found = {name: jobs for name in ("root", "left") if (jobs := read_slots(tree.address(name)))}
             found["stalled"] = read_slots(tree.address("root"), again=0.05) if found else []
