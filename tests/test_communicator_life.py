@@ -72,14 +72,19 @@ def test_a_failure_that_nobody_has_asked_for_leaves_the_with_statement(switch: S
 
 
 def test_closing_ends_a_call_of_another_thread(switch: SoftwareSwitch) -> None:
+    closed = threading.Event()
+
     def body(communicator: Communicator) -> None:
         communicator.barrier()
-        if communicator.rank == 0:
+        if communicator.rank == 1:
+            assert closed.wait(LIMIT)  # else rank 0 might hear first that rank 1 has left
+        else:
             closing = threading.Timer(0.1, communicator.close)
             closing.start()
             with pytest.raises(ClosedError, match="was closed"):
                 communicator.all_reduce(np.ones(100_000, np.float32))
             closing.join()
+            closed.set()
 
     run_ranks(switch, 2, body)
 
