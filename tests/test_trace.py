@@ -12,7 +12,8 @@ from protocol.errors import WiresumError
 from protocol.faults import FaultRates
 from protocol.packets import Packet, decode, make_packet
 from tests.trace_captures import CapturedRack, Seen, pcap, pcapng, save, worker
-from wiresum.trace.analysis import JobReport, RankReport, Report, analyse
+from wiresum.trace.analysis import analyse
+from wiresum.trace.report import JobReport, RankReport, Report
 
 SLOTS = 4
 

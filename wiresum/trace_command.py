@@ -6,7 +6,7 @@ import sys
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from protocol.constants import DATA_PORT, MAX_JOBS, MAX_RANKS, MAX_SLOTS
 from protocol.errors import WiresumError
@@ -49,6 +49,12 @@ def add_parser(subparsers: Any) -> None:
         help="ranks of the job (default: those seen)",
     )
     parser.add_argument(
+        "--summary",
+        metavar="FILE",
+        type=path,
+        help="the run's summary.json, for the nodes' names (default: that beside the captures)",
+    )
+    parser.add_argument(
         "--stall",
         metavar="SECONDS",
         type=_seconds,
@@ -64,7 +70,9 @@ def run(args: argparse.Namespace) -> int:
 
     if args.png is not None:
         _check_picture(args.png)
-    analysis = analyse(args.captures, port=args.port, job=args.job, ranks=args.ranks, stall=args.stall)
+    analysis = analyse(
+        args.captures, port=args.port, job=args.job, ranks=args.ranks, stall=args.stall, summary=args.summary
+    )
     if args.slot is not None:
         _check_slot(args.slot, analysis)
     if args.json:
@@ -82,14 +90,27 @@ def run(args: argparse.Namespace) -> int:
                 part.box = None
             console.print(part)
     if args.png is not None:
-        from wiresum.trace.timeline import draw
-
-        origin = int(analysis.trace.packets["time"][0])
-        several = len(analysis.jobs) > 1
-        for number, (job, rounds) in enumerate(zip(analysis.jobs, analysis.rounds, strict=True), 1):
-            path = args.png.with_stem(f"{args.png.stem}-{number}") if several else args.png
-            draw(path, job, rounds, origin=origin, slot=args.slot)
+        # Standard output is JSON alone, if it is that.
+        _draw(args.png, analysis, args.slot, sys.stderr if args.json else sys.stdout)
     return 0
+
+
+def _draw(file: Path, analysis: "Analysis", slot: int | None, told: TextIO) -> None:
+    """A picture for each job at each switch; which is which is told if there are several."""
+    from wiresum.trace.report import headline
+    from wiresum.trace.timeline import draw
+
+    origin = int(analysis.trace.packets["time"][0])
+    several = len(analysis.jobs) > 1
+    digits = len(str(len(analysis.jobs)))  # so that files stand in the order of the report
+    for number, (job, rounds, report) in enumerate(
+        zip(analysis.jobs, analysis.rounds, analysis.report.jobs, strict=True), 1
+    ):
+        name = f"-{job.switch_name}" if job.switch in job.nodes else ""
+        path = file.with_stem(f"{file.stem}-{number:0{digits}}{name}") if several else file
+        draw(path, job, rounds, title=headline(report), origin=origin, slot=slot)
+        if several:
+            told.write(f"picture of {headline(report)}: {path}\n")
 
 
 def _check_slot(slot: int, analysis: "Analysis") -> None:

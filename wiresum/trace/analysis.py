@@ -1,7 +1,7 @@
-"""What captures tell of a run, as plain numbers: the report that is printed, and written as JSON."""
+"""Works out from captures what happened in a run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +11,13 @@ import numpy.typing as npt
 from protocol.constants import MSG_VALUES, PREFIX_BYTES, VALUE_BYTES
 from protocol.errors import WiresumError
 from wiresum.trace.jobs import Job, endpoint, find_jobs
-from wiresum.trace.packets import Fault, Table, Trace, read_trace
+from wiresum.trace.nodes import nodes_beside, read_nodes
+from wiresum.trace.packets import Fault, Trace, read_trace
+from wiresum.trace.report import JobReport, Problem, RankReport, Report, SlotReport
 from wiresum.trace.rounds import ANSWERED, NEVER, REASONS, Rounds, find_rounds, percentiles
-from wiresum.trace.stalls import Stall, find_stalls, usual_limit
+from wiresum.trace.stalls import find_stalls, usual_limit
 from wiresum.trace.sums import SumCheck, check_sums
+from wiresum.trace.trees import Place, find_places, in_order
 
 _EXAMPLES: Final = 5
 FAULTS: Final = {
@@ -26,104 +29,6 @@ FAULTS: Final = {
     Fault.OTHER_SIZE: "other size than the job's",
     Fault.OTHER_JOB: "other job than the sender's",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """A rule of the protocol that was broken.
-
-    Attributes:
-        rule: what is wrong.
-        count: how often.
-        examples: some of the packets, as `file, frame N`, or of the chunks.
-    """
-
-    rule: str
-    count: int
-    examples: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
-    """One rank. Times are microseconds.
-
-    Attributes:
-        contributions: packets, with those that were sent again.
-        again: of these, sent again, by reason: `waiting` for other ranks, `unanswered` although all had contributed,
-            `answered` already.
-        lost_contributions: chunks that got their result only after this rank had sent its contribution again; None if
-            not all ranks are in the captures, so that others may just have been late.
-        lost_results: chunks whose result this rank asked for again.
-        results, results_again: packets to it; of these, sent again.
-        round_trip: from contribution to result, the wait for other ranks included.
-        last: rounds to which it contributed last.
-        lag: in those, how long after the one before it.
-    """
-
-    address: str
-    contributions: int
-    again: dict[str, int]
-    lost_contributions: int | None
-    lost_results: int
-    results: int
-    results_again: int
-    round_trip: dict[str, float] | None
-    last: int
-    lag: dict[str, float] | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlotReport:
-    """One slot; as in `RankReport`. `longest` is the longest round, in microseconds."""
-
-    slot: int
-    rounds: int
-    unfinished: int
-    contributions: int
-    again: int
-    results: int
-    results_again: int
-    round_trip: dict[str, float] | None
-    longest: float
-    stalls: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobReport:
-    """One job. `all_ranks_seen` is None if it cannot be told; `answer` is from the last contribution to the result."""
-
-    switch: str
-    job: int
-    start: float
-    seconds: float
-    slots: int
-    slots_known: bool
-    values: int
-    all_ranks_seen: bool | None
-    rounds: int
-    finished: int
-    bytes_of_values: int
-    round_trip: dict[str, float] | None
-    answer: dict[str, float] | None
-    stall_limit: float
-    sums: dict[str, int]
-    ranks: list[RankReport]
-    stalls: list[Stall]
-    problems: list[Problem]
-    slots_seen: list[SlotReport]
-    notes: list[str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """All of it. `copies` and `duplicates` were left out of the count: seen at two taps, and doubled by the network."""
-
-    captures: list[dict[str, Any]]
-    packets: int
-    copies: int
-    duplicates: int
-    jobs: list[JobReport]
-    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +48,7 @@ def analyse(
     job: int | None = None,
     ranks: int | None = None,
     stall: float | None = None,
+    summary: Path | None = None,
 ) -> Analysis:
     """Reads captures of one run and works out what happened.
 
@@ -151,14 +57,18 @@ def analyse(
         job: look at jobs of this number only.
         ranks: how many ranks the jobs have, if the captures are not to be trusted to show them all.
         stall: seconds that a round may take before it counts as a stall; by default ten times what they usually take.
+        summary: the run's summary, which tells the nodes' names; by default that beside the captures, if there is one.
 
     Raises:
         CaptureError, OSError: see `read_trace`.
-        WiresumError: there is no such job.
+        WiresumError: there is no such job, or the summary is none.
     """
+    nodes, notes = nodes_beside(paths) if summary is None else (read_nodes(summary), [])
     trace = read_trace(paths, port=port)
-    found = find_jobs(trace, port=port)
-    chosen = [each for each in found if job is None or each.number == job]
+    found = [replace(each, nodes=nodes.names) for each in find_jobs(trace, port=port)]
+    places = find_places(found, nodes)
+    order = [index for index in in_order(found, places) if job is None or found[index].number == job]
+    chosen = [found[index] for index in order]
     if not chosen:
         have = ", ".join(str(number) for number in sorted({each.number for each in found})) or "none"
         wanted = "" if job is None else f" {job}"
@@ -166,15 +76,15 @@ def analyse(
     end = int(trace.packets["time"][-1])
     rounds = [find_rounds(each, end=end) for each in chosen]
     reports = []
-    for each, its in zip(chosen, rounds, strict=True):
-        check = check_sums(trace, each, its, _sent_upward(each, found))
+    for each, its, place in zip(chosen, rounds, (places[index] for index in order), strict=True):
+        check = check_sums(trace, each, its, place.upward)
         limit = usual_limit(its) if stall is None else round(stall * 1e9)
-        reports.append(_report(trace, each, its, check, limit, ranks))
+        reports.append(_report(trace, each, its, check, limit, ranks, place))
     captures = [
         {"file": str(c.path), "frames": c.frames, "packets": c.packets, "notes": c.notes} for c in trace.captures
     ]
     headless = trace.packets[trace.packets["captured"] < PREFIX_BYTES]
-    notes = [note for capture in trace.captures for note in capture.notes]
+    notes += [note for capture in trace.captures for note in capture.notes]
     if len(headless):
         notes.append(f"{len(headless):,} datagrams are too short for a header, as in {_example(trace, headless[0])}")
     report = Report(
@@ -188,31 +98,20 @@ def analyse(
     return Analysis(trace, chosen, rounds, report)
 
 
-def _sent_upward(job: Job, jobs: Sequence[Job]) -> Table | None:
-    """What the job's switch, if it is a leaf, contributed to its parent."""
-    for other in jobs:
-        mine = np.flatnonzero(other.ranks >> 16 == job.switch)
-        if other is not job and other.number == job.number and len(mine):
-            sent: Table = other.packets[~other.is_result & (other.rank == mine[0])]
-            return sent
-    return None
-
-
-def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int, ranks: int | None) -> JobReport:
+def _report(
+    trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int, ranks: int | None, place: Place
+) -> JobReport:
     origin = int(trace.packets["time"][0])
     packets = job.packets if len(job.packets) else job.bad
     start, end = int(packets["time"][0]), int(packets["time"][-1])
     whole = check.whole if ranks is None else len(job.ranks) >= ranks
     notes = []
     if whole is False:
-        notes.append(
-            f"hardly any result is the sum of what the {len(job.ranks)} ranks seen have sent: others are missing in "
-            "the captures, and who was late is told among these alone (if none is missing, say so with --ranks)"
-        )
+        notes.append(_incomplete(job, place))
     if ranks is not None and len(job.ranks) > ranks:
         notes.append(f"{len(job.ranks)} ranks are in the captures, not {ranks}")
     if len(job.strangers):
-        names = ", ".join(endpoint(address) for address in job.strangers[:_EXAMPLES].tolist())
+        names = ", ".join(job.named(address) for address in job.strangers[:_EXAMPLES].tolist())
         notes.append(f"{len(job.strangers)} senders are never answered and are taken for no ranks of the job: {names}")
     unseen = int(np.count_nonzero(rounds.finished & (rounds.complete == NEVER)))
     if unseen:
@@ -227,7 +126,10 @@ def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int,
     done = np.count_nonzero(np.isin(rounds.chunk[rounds.finished], with_values))
     stalls = find_stalls(job, rounds, limit=limit, origin=origin, all_seen=whole is not False)
     return JobReport(
-        switch=endpoint(job.switch << 16).split(":")[0],
+        switch=job.switch_address,
+        name=job.switch_name,
+        level=place.level,
+        parent=place.parent,
         job=job.number,
         start=(start - origin) / 1e9,
         seconds=(end - start) / 1e9,
@@ -250,13 +152,32 @@ def _report(trace: Trace, job: Job, rounds: Rounds, check: SumCheck, limit: int,
     )
 
 
+def _incomplete(job: Job, place: Place) -> str:
+    """What to do if results are not the sums of what was captured."""
+    text = f"hardly any result is the sum of what the {len(job.ranks)} ranks seen have sent: "
+    if place.parent is not None and place.upward is None:
+        text += (
+            f"{job.switch_name} passes that on to {place.parent}, which was not captured; read the switches' captures "
+            "as well, all of RUN/*.pcap"
+        )
+    elif place.upward is None:
+        text += (
+            "others are missing in the captures or, in a tree of switches, what this one passes on to the switch above "
+            "it; read the captures of all hosts and switches together, as in RUN/*.pcap"
+        )
+    else:
+        text += "others are missing in the captures; read those of all hosts together, as in RUN/*.pcap"
+    return text + ". Until then, who was late is told among these alone (if none is missing, say so with --ranks)"
+
+
 def _rank(job: Job, rounds: Rounds, rank: int, *, all_seen: bool) -> RankReport:
     mine = rounds.again_rank == rank
     reasons = np.bincount(rounds.again_reason[mine], minlength=len(REASONS)).tolist()
     round_trip, lag = rounds.round_trip[:, rank], rounds.lag[rounds.last == rank]
     results = rounds.results[:, rank]
     return RankReport(
-        address=job.names[rank],
+        address=endpoint(int(job.ranks[rank])),
+        name=job.names[rank],
         contributions=int(rounds.copies[:, rank].sum()),
         again=dict(zip(REASONS, reasons, strict=True)),
         lost_contributions=int(np.count_nonzero(rounds.repaired & (rounds.finisher == rank))) if all_seen else None,

@@ -1,8 +1,8 @@
 """Which packets belong to which job, who its ranks are, how large its pool is, and what breaks the protocol's rules."""
 
 import ipaddress
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -32,6 +32,7 @@ class Job:
         chunk: for each of them, the chunk number, counted from that of the first packet so that it never wraps.
         bad: packets that break a rule, which the switch must drop.
         first_tsi: the chunk number that `chunk` counts from.
+        nodes: names by IPv4 address, of those that are known.
     """
 
     switch: int
@@ -47,11 +48,31 @@ class Job:
     chunk: Integers
     bad: Table
     first_tsi: int
+    nodes: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
-        """The ranks as `address:port`."""
-        return [endpoint(address) for address in self.ranks.tolist()]
+        """What the ranks are called: by their node, with the port if it has several, otherwise `address:port`."""
+        hosts = (self.ranks >> 16).tolist()
+        return [
+            self.nodes[host] if host in self.nodes and hosts.count(host) == 1 else self.named(rank)
+            for host, rank in zip(hosts, self.ranks.tolist(), strict=True)
+        ]
+
+    @property
+    def switch_address(self) -> str:
+        """The switch's address as text."""
+        return str(ipaddress.IPv4Address(self.switch))
+
+    @property
+    def switch_name(self) -> str:
+        """What the switch is called: by its name if that is known, otherwise by its address."""
+        return self.nodes.get(self.switch, self.switch_address)
+
+    def named(self, address: int) -> str:
+        """`name:port` or `address:port` of `address << 16 | port`."""
+        known = self.nodes.get(address >> 16)
+        return endpoint(address) if known is None else f"{known}:{address & 0xFFFF}"
 
     def tsi(self, chunk: int) -> int:
         """The chunk number as packets carry it."""

@@ -1,6 +1,6 @@
 """A trace's report as tables and lines for people."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -8,8 +8,9 @@ from rich.console import RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from wiresum.trace.analysis import Analysis, JobReport, SlotReport
+from wiresum.trace.analysis import Analysis
 from wiresum.trace.jobs import Job
+from wiresum.trace.report import JobReport, SlotReport, headline
 from wiresum.trace.rounds import NEVER, Rounds
 
 _STALLS_SHOWN: Final = 10
@@ -32,6 +33,9 @@ def _times(found: dict[str, float] | None) -> list[str]:
 def render(analysis: Analysis, *, slot: int | None = None) -> Iterator[RenderableType]:
     """The report, job by job; with `slot`, the rounds of that slot as well."""
     report = analysis.report
+    if any(job.level for job in report.jobs):
+        yield _switches(report.jobs)
+        yield ""
     for number, job in enumerate(report.jobs):
         if number:
             yield ""
@@ -49,11 +53,35 @@ def render(analysis: Analysis, *, slot: int | None = None) -> Iterator[Renderabl
         yield f"note: {escape(note)}"
 
 
+def _switches(jobs: Sequence[JobReport]) -> Table:
+    """The switches of trees, a row for each, the root first: where to look on."""
+    table = Table(title="switches, from the root down", title_justify="left")
+    table.add_column("switch", no_wrap=True)
+    table.add_column("below", no_wrap=True)
+    table.add_column("job", justify="right")
+    table.add_column("ranks")
+    for head in ("sent", "again", "lost up", "lost down", "round trip", "99%", "most", "stalls"):
+        table.add_column(head, justify="right")
+    for job in jobs:
+        lost_up = [rank.lost_contributions for rank in job.ranks]
+        counts = [
+            sum(rank.contributions for rank in job.ranks),
+            sum(sum(rank.again.values()) for rank in job.ranks),
+            None if None in lost_up else sum(count or 0 for count in lost_up),
+            sum(rank.lost_results for rank in job.ranks),
+        ]
+        names = ", ".join(rank.name for rank in job.ranks)
+        told = ["?" if count is None else f"{count:,}" for count in counts]
+        stalls = f"{len(job.stalls):,}"
+        table.add_row(job.name, job.parent or "", str(job.job), names, *told, *_times(job.round_trip), stalls)
+    return table
+
+
 def _job(job: JobReport) -> Iterator[RenderableType]:
     pool = f"{job.slots:,} slots" if job.slots_known else f"{job.slots:,} slots or more"
     rate = f", {job.bytes_of_values * 8 / job.seconds / 1e6:,.1f} Mbit/s of summed values" if job.seconds else ""
     size = f"{len(job.ranks)} ranks, {pool} of {job.values} values"
-    yield f"job {job.job} at {job.switch}: {size}, {job.seconds:.3f} s{rate}"
+    yield f"{headline(job, address=True)}: {size}, {job.seconds:.3f} s{rate}"
     yield (
         f"rounds: {job.finished:,} finished, {job.rounds - job.finished:,} without a result; "
         f"results checked against the sums: {job.sums['checked']:,}, {job.sums['right']:,} right"
@@ -82,7 +110,7 @@ def _sent_again(job: JobReport) -> Table:
     for rank in job.ranks:
         counts = [rank.contributions, *rank.again.values(), rank.lost_contributions, rank.lost_results]
         counts += [rank.results, rank.results_again]
-        table.add_row(rank.address, *("?" if count is None else f"{count:,}" for count in counts))
+        table.add_row(rank.name, *("?" if count is None else f"{count:,}" for count in counts))
     return table
 
 
@@ -92,7 +120,7 @@ def _times_of_ranks(job: JobReport) -> Table:
     for head in ("round trip", "99%", "most", "last", "by", "99%", "most"):
         table.add_column(head, justify="right")
     for rank in job.ranks:
-        table.add_row(rank.address, *_times(rank.round_trip), f"{rank.last:,}", *_times(rank.lag))
+        table.add_row(rank.name, *_times(rank.round_trip), f"{rank.last:,}", *_times(rank.lag))
     return table
 
 

@@ -18,8 +18,8 @@ _NOBODY: Final = "0.8"
 _TALLEST: Final = 64  # slots that get a bar of their own height; of more, the picture stays as high
 
 
-def draw(path: Path, job: Job, rounds: Rounds, *, origin: int, slot: int | None = None) -> None:
-    """Writes the picture of one job; seconds count from `origin`, in nanoseconds.
+def draw(path: Path, job: Job, rounds: Rounds, *, title: str, origin: int, slot: int | None = None) -> None:
+    """Writes the picture of one job, which the title names; seconds count from `origin`, in nanoseconds.
 
     Raises:
         ModuleNotFoundError: matplotlib is missing.
@@ -66,7 +66,7 @@ def draw(path: Path, job: Job, rounds: Rounds, *, origin: int, slot: int | None 
     axes.set_yticks(places, [str(number) for number in used[places]] if len(used) else [""] * len(places))
     axes.set_xlabel("seconds")
     axes.set_ylabel("slot")
-    axes.set_title(f"job {job.number}: each bar is a round, from the first contribution to the result", loc="left")
+    axes.set_title(f"{title}: each bar is a round, from the first contribution to the result", loc="left")
     if legend:
         figure.legend(handles=legend, loc="outside lower center", ncols=3, fontsize="small", frameon=False)
     figure.savefig(path, format="png")
