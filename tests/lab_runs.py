@@ -1,14 +1,15 @@
 """`wiresum mininet` in a process of its own, and a look at what it leaves on the machine."""
 
 import json
-import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +17,7 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parent.parent
 MARK = "WIRESUM_TEST_MARK"
 RUN_SECONDS = 90.0
+PROBE = "ip -j link show dev lo"  # by which another run looks whose a namespace is
 # The command, also before the front end knows it.
 MAIN = (
     "import sys; import wiresum.cli as cli\n"
@@ -72,25 +74,40 @@ class LabRun:
             stderr=self._stderr,
             start_new_session=True,
         )
-        self.namespaces: set[str] = set()
+        # The network namespace of each node, held open, or the kernel would give its number to another one.
+        self._nodes: dict[str, int] = {}
         self.stdout = b""
-        self._ended = math.inf
+
+    @property
+    def namespaces(self) -> dict[str, int]:
+        """The network namespaces of the run's nodes that have been seen, by node."""
+        return {name: os.fstat(descriptor).st_ino for name, descriptor in self._nodes.items()}
 
     def processes(self) -> dict[int, str]:
-        """Every process that descends from this run, but not the run itself, with its command line."""
+        """Every process that descends from this run or is in a namespace of it, but not the run itself."""
         found = {}
+        own, namespaces = os.stat("/proc/self/ns/net").st_ino, set(self.namespaces.values())
         for entry in Path("/proc").iterdir():
             if not entry.name.isdecimal() or int(entry.name) == self.process.pid:
                 continue
             try:
                 line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                namespace = (entry / "ns/net").stat().st_ino
                 if f"{MARK}={self.mark}".encode() in (entry / "environ").read_bytes().split(b"\0"):
                     # One that is about to become a program still bears the run's command line.
                     found[int(entry.name)] = "(starting)" if "cli._COMMANDS" in line else line.strip()
-                    self.namespaces.add(os.readlink(entry / "ns/net"))
+                    # Not those in which a run tries what the kernel can do.
+                    if namespace != own and (shell := re.search(r"mininet:(\S+)", line)):
+                        self._hold(shell[1], entry)
+                elif namespace in namespaces and PROBE not in line:
+                    found[int(entry.name)] = line.strip()
             except OSError:
                 continue
         return found
+
+    def _hold(self, node: str, process: Path) -> None:
+        if node not in self._nodes:
+            self._nodes[node] = os.open(process / "ns/net", os.O_RDONLY)
 
     def wait_for(self, words: str) -> int:
         """Waits for a process of the run whose command line has these words; returns its id."""
@@ -135,7 +152,6 @@ class LabRun:
         while True:
             try:
                 self.stdout += self.process.communicate(stdin, timeout=0.2)[0]
-                self._ended = time.clock_gettime(time.CLOCK_BOOTTIME)
                 return self.process.returncode
             except subprocess.TimeoutExpired:
                 assert time.monotonic() < deadline, f"still running after {seconds:g} s:\n{self.stderr}"
@@ -164,16 +180,8 @@ class LabRun:
         return found
 
     def left(self) -> list[str]:
-        """What is still there of it: processes, namespaces, interfaces, marks."""
+        """What is still there of it: processes and interfaces."""
         found = list(self.processes().values())
-        for entry in Path("/proc").iterdir():
-            try:
-                # The kernel gives the number of a namespace that has gone to the next one.
-                old = entry.name.isdecimal() and started(entry) < self._ended - 0.5
-                if old and os.readlink(entry / "ns/net") in self.namespaces - {own_namespace()}:
-                    found.append(f"process {entry.name} in a namespace of the run")
-            except OSError:
-                continue
         links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
         found += [line for line in links.splitlines() if "-eth" in line.split(":")[1]]
         return found
@@ -187,13 +195,7 @@ class LabRun:
         self.process.communicate()
         self._stderr.close()
         for pid in self.processes():
-            os.kill(pid, signal.SIGKILL)
-
-
-def started(process: Path) -> float:
-    """When a process was started, in seconds since boot; its folder in /proc is given."""
-    return int((process / "stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
-
-
-def own_namespace() -> str:
-    return os.readlink("/proc/self/ns/net")
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        while self._nodes:
+            os.close(self._nodes.popitem()[1])

@@ -2,6 +2,7 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from protocol.faults import FaultRates
 from wiresum.lab.faults import plan_faults
 from wiresum.lab.kernel import Kernel, check_machine
 from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
+from wiresum.lab.namespaces import claim_namespace
 from wiresum.lab.programs import LabError
 from wiresum.lab.shaping import shape
 from wiresum.lab.topology import Direction, rack, tree
@@ -207,3 +209,20 @@ def test_what_a_killed_run_has_left_is_removed() -> None:
             assert left.wait(10) < 0
     assert not [path for path in marks_folder().iterdir() if run in path.name]
     assert remove_leftovers() == [] or run not in remove_leftovers()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_a_namespace_tells_whose_the_processes_in_it_are() -> None:
+    inside = ["unshare", "--net", "env", "-i", sys.executable, "-c", "print(flush=True); import time; time.sleep(1000)"]
+    with RunMark() as mark, ExitStack() as stack:
+        made = [stack.enter_context(subprocess.Popen(inside, stdout=subprocess.PIPE)) for _ in range(2)]
+        for process in made:
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            process.stdout.readline()  # it is in its namespace
+        claim_namespace(made[0].pid, mark.id)
+        claim_namespace(made[1].pid, f"{mark.id}0")
+        assert processes_of(mark.id) == {made[0].pid}
+        assert end_processes(mark.id) == 1
+        assert made[0].wait(10) < 0
+        assert made[1].poll() is None

@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -109,6 +110,23 @@ def test_a_program_that_never_gets_ready() -> None:
     with pytest.raises(LabError, match=r"it exited with code 3 before it was ready; it said:\nsorry"):
         gone.await_line("ready", 20)
     gone.end()
+
+
+def test_outputs_that_others_hold_open_are_waited_for_at_the_same_time() -> None:
+    holders: list[str] = []
+    command = ["bash", "-c", "setsid sleep 987 & echo $!"]
+    made = [Program(f"p{i}", command, namespace=None, on_line=holders.append) for i in range(8)]
+    try:
+        for program in made:
+            program.await_line("[0-9]+", 20)
+        start = time.monotonic()
+        end_all(made, grace=0)
+        for program in made:
+            program.end(grace=0)
+        assert time.monotonic() - start < 5  # one second, and not one for each
+    finally:
+        for pid in holders:
+            os.kill(int(pid), signal.SIGKILL)
 
 
 def test_commands_that_fail() -> None:

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 SLEEP = "sleep 987"
 # Somebody leaves the process group and closes everything.
 DAEMON = ["--", "bash", "-c", f"setsid {SLEEP} <&- >&- 2>&- & exec {SLEEP}"]
+# The same, and forgets all variables, so that only its namespace says where it is from.
+NAMELESS = f"env -i setsid {SLEEP}"
 
 
 def by_rank(first: str, others: str) -> list[str]:
@@ -102,8 +104,17 @@ def test_an_interrupt_while_the_network_is_built(tmp_path: Path) -> None:
     assert not list((tmp_path / "runs").glob("*/"))
 
 
-def test_a_run_that_is_killed_and_the_next_one(tmp_path: Path) -> None:
-    with LabRun("--hosts", "2", *DAEMON, out=tmp_path / "runs") as killed:
+def test_processes_without_the_runs_variables_end_with_it(tmp_path: Path) -> None:
+    # It keeps the host's output open, too.
+    with LabRun("--hosts", "2", "--", "bash", "-c", f"{NAMELESS} & sleep 0.5", out=tmp_path / "runs") as run:
+        run.wait_for_many(SLEEP, 2)
+        assert run.end() == 0, run.stderr
+        assert run.left() == []
+
+
+@pytest.mark.parametrize("daemon", [DAEMON, ["--", "bash", "-c", f"{NAMELESS} <&- >&- 2>&- & exec {SLEEP}"]])
+def test_a_run_that_is_killed_and_the_next_one(daemon: list[str], tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", *daemon, out=tmp_path / "runs") as killed:
         killed.wait_for_many(SLEEP, 4)
         killed.end(signal.SIGKILL)
         deadline = time.monotonic() + 20

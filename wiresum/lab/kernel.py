@@ -20,6 +20,7 @@ _PACKAGES: Final = {
     "ethtool": "ethtool",
     "setpriv": "util-linux",
     "unshare": "util-linux",
+    "nsenter": "util-linux",
     "tcpdump": "tcpdump",
     "nft": "nftables",
 }
@@ -71,7 +72,9 @@ def check_machine(*, bmv2: bool = False, tools: tuple[str, ...] = ()) -> None:
     if os.geteuid():
         raise LabError(f"this needs root, for network namespaces: sudo {_own_name()} mininet ...")
     wanted = [
-        tool for tool in ("mnexec", "ip", "tc", "ethtool", "setpriv", "unshare", *tools) if not shutil.which(tool)
+        tool
+        for tool in ("mnexec", "ip", "tc", "ethtool", "setpriv", "unshare", "nsenter", *tools)
+        if not shutil.which(tool)
     ]
     if wanted:
         packages = " ".join(sorted({_PACKAGES.get(tool, tool) for tool in wanted}))

@@ -1,7 +1,8 @@
 """What a run has taken on this machine, and the removal of what a killed one has left.
 
-Every process of a run carries the run's id in its environment, and namespaces and interfaces go with the last process
-in them. A run holds a lock on a file of its own; when the lock is free and the file is still there, the run was killed.
+Every process of a run carries the run's id in its environment or is in a network namespace that does, and namespaces
+and interfaces go with the last process in them. A run holds a lock on a file of its own; when the lock is free and the
+file is still there, the run was killed.
 """
 
 import fcntl
@@ -11,9 +12,12 @@ import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
+
+from wiresum.lab.namespaces import namespace_of, namespaces_of, process_ids
 
 VARIABLE: Final = "WIRESUM_RUN"
 _PREFIX: Final = "wiresum-"
@@ -91,43 +95,50 @@ def remove_leftovers() -> list[str]:
 
 
 def end_processes(run: str) -> int:
-    """Kills every process that carries the run's id; returns how many.
+    """Kills every process of a run; returns how many.
 
     Raises:
         TimeoutError: some do not go.
     """
     killed: set[int] = set()
     deadline = time.monotonic() + _END_SECONDS
-    while pids := processes_of(run):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"processes {sorted(pids)} of run {run} cannot be ended")
-        for pid in pids:
-            _kill(pid, run)
-        killed |= pids
-        time.sleep(0.01)
+    with namespaces_of(run) as namespaces:
+        while pids := _processes(run, namespaces):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"processes {sorted(pids)} of run {run} cannot be ended")
+            for pid in pids:
+                _kill(pid, run, namespaces)
+            killed |= pids
+            time.sleep(0.01)
     return len(killed)
 
 
 def processes_of(run: str) -> set[int]:
-    """The processes that carry the run's id, without this one and those that are about to be gone."""
-    numbers = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return {pid for pid in numbers if pid != os.getpid() and _carries(pid, run)}
+    """A run's processes, without this one and those that are about to be gone."""
+    with namespaces_of(run) as namespaces:
+        return _processes(run, namespaces)
 
 
-def _carries(pid: int, run: str) -> bool:
+def _processes(run: str, namespaces: Collection[int]) -> set[int]:
+    return {pid for pid in process_ids() if pid != os.getpid() and _belongs(pid, run, namespaces)}
+
+
+def _belongs(pid: int, run: str, namespaces: Collection[int]) -> bool:
+    if namespace_of(pid) in namespaces:
+        return True
     try:
         return f"{VARIABLE}={run}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
 
 
-def _kill(pid: int, run: str) -> None:
+def _kill(pid: int, run: str, namespaces: Collection[int]) -> None:
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return
     try:
-        if _carries(pid, run):  # the number may have gone to another process meanwhile
+        if _belongs(pid, run, namespaces):  # the number may have gone to another process meanwhile
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     except ProcessLookupError:
         pass

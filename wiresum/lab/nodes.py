@@ -25,6 +25,8 @@ from mininet.node import Host, Node, Switch
 
 from protocol.constants import CONTROL_PORT, DATA_PORT
 from protocol.faults import FaultRates
+from wiresum.lab.marks import VARIABLE
+from wiresum.lab.namespaces import claim_namespace
 from wiresum.lab.programs import LabError, Program, run_in
 from wiresum.lab.shaping import offloads_off
 
@@ -53,7 +55,9 @@ def own_environment() -> dict[str, str]:
 
 
 def prepare(node: Any) -> None:
-    """Lets a node reach its own address, and spares it the chatter of IPv6."""
+    """Lets a node reach its own address, spares it the chatter of IPv6, and says which run it belongs to, if to one."""
+    if VARIABLE in os.environ:
+        claim_namespace(node.pid, os.environ[VARIABLE])
     run_in(node.pid, "ip", "link", "set", "lo", "up")
     run_in(node.pid, "sysctl", "-qw", *_QUIET)
 

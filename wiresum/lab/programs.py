@@ -112,6 +112,7 @@ class Program:
         self.log = None if log is None else Log(log)
         self._on_line = on_line
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._drain_by: float | None = None
         self._fresh: queue.SimpleQueue[str | None] | None = queue.SimpleQueue()
         self._process = subprocess.Popen(
             # setpriv after mnexec: the kernel's promise to end it with us does not survive entering namespaces for all.
@@ -188,6 +189,11 @@ class Program:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, number)
 
+    def kill(self) -> None:
+        """Sends SIGKILL, without waiting."""
+        self.send_signal(signal.SIGKILL)
+        self._drain_by = self._drain_by or time.monotonic() + _DRAIN_SECONDS
+
     def end(self, grace: float = 3.0, gentle: signal.Signals = signal.SIGTERM) -> int:
         """Ends it, by `gentle` and after `grace` seconds by SIGKILL, and its process group; returns its exit code."""
         if self.poll() is None and grace > 0:
@@ -195,10 +201,12 @@ class Program:
             self.send_signal(signal.SIGCONT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(grace)
-        self.send_signal(signal.SIGKILL)
+        self.kill()
         code = self._process.wait()
         self.poll()
-        self._reader.join(_DRAIN_SECONDS)  # a process that has left the group may hold the pipe open
+        # A process that has left the group may hold the pipe open. It is waited for once, and for all at the same time.
+        assert self._drain_by is not None
+        self._reader.join(max(0.0, self._drain_by - time.monotonic()))
         if self._process.stdout is not None and not self._reader.is_alive():
             self._process.stdout.close()
         if self.log is not None:
@@ -215,5 +223,7 @@ def end_all(programs: Sequence[Program], grace: float = 3.0, gentle: signal.Sign
             program.send_signal(signal.SIGCONT)
     while time.monotonic() < deadline and any(program.poll() is None for program in programs):
         time.sleep(0.02)
+    for program in programs:
+        program.kill()
     for program in programs:
         program.end(grace=0)
