@@ -11,7 +11,7 @@ _FAST_TRIES = 3  # after that many sendings only the timer speaks, so that a slo
 _PROBES = 8  # chunks that a time-out sends again
 _PROBE_DOUBLINGS = 3  # how often as many as that are doubled while nothing is answered
 _REORDERING_SECONDS = 0.0002  # the least by which a chunk must be overtaken to count as lost
-_FASTEST_SECONDS = 0.05  # at least, for which the fastest round trip is remembered
+_FASTEST_SECONDS = 10.0  # for which the fastest round trip is remembered
 
 
 @kernel
@@ -37,6 +37,8 @@ def measure(state: Any, sample: float, now: float) -> None:
     A sample for each answer would be many of the same: the variance would be forgotten within a batch.
     """
     if state.srtt < 0:
+        # The first answers may have waited for ranks that began later: they can shorten the time-out, not prolong it.
+        sample = min(sample, state.rto / 3)
         state.srtt = sample
         state.rttvar = sample / 2
     else:
@@ -45,12 +47,14 @@ def measure(state: Any, sample: float, now: float) -> None:
         sample = min(sample, state.srtt + max(2 * state.rttvar, state.srtt / 2))
         state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
         state.srtt += (sample - state.srtt) / 8
-    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not. Only
-    # the last while counts, as BBR has it: the first packets have met no queue, and a queue that stays is no loss.
+    # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not. As
+    # with BBR, that of the last ten seconds counts. `receive` takes it from answers to repeated chunks too, for which it
+    # may come out too short: a time-out that is too short costs a few probes, one that is too long makes this rank the
+    # one that is late, and so the time-outs of all others long.
     if now >= state.fastest_until:
         state.fastest = state.fastest_now
         state.fastest_now = np.inf
-        state.fastest_until = now + max(_FASTEST_SECONDS, 4 * state.srtt)
+        state.fastest_until = now + _FASTEST_SECONDS
     fastest = min(state.fastest, state.fastest_now)
     limit = min(max(4 * state.rto_min, 16 * fastest), state.rto_max)
     state.rto = min(max(state.srtt + 4 * state.rttvar, state.rto_min), limit)

@@ -279,7 +279,7 @@ def receive(worker: int, data: int, length: int, segment: int, now: float) -> tu
         if flight.tries == 1:  # Karn: else it is not known which sending was answered
             samples += 1
             sample += now - flight.sent
-            state.fastest_now = min(state.fastest_now, now - flight.sent)
+        state.fastest_now = min(state.fastest_now, now - flight.sent)
         tensor.left -= 1
         if tensor.left == 0:
             state.finished += 1

@@ -1,10 +1,12 @@
 """An in-memory rack whose links have a rate: queues grow in front of them, and round trips with the queues."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from host.worker import Tensor
+from protocol.constants import DType, Op
 from protocol.packets import PacketBatch, batches
 from tests.rack import Rack
 
@@ -62,23 +64,53 @@ class SlowRack(Rack):
         """Moves packets until every worker is done; worker r looks at nothing before now + starts[r]."""
         self._back = [self.now + start for start in starts]
         while any(worker.busy for worker in self.workers) or not all(link.idle for link in self._up + self._down):
-            for rank, worker in enumerate(self.workers):
-                if self.now < self._back[rank]:
-                    continue
-                for batch in batches(self._down[rank].arrived(self.now)):
-                    self._deliver(rank, batch)
-                worker.handle_timer(self.now)
-                while (packets := worker.packets(self.now)) is not None:
-                    self._up[rank].send(packets, self.now)
-                if self._away:
-                    self._back[rank] = self.now + self._random.uniform(0, self._away)
-            self.now += self.step
-            for rank in self._random.permutation(self.ranks):
-                for batch in batches(self._up[rank].arrived(self.now)):
-                    for to, results in self.aggregator.receive(batch, int(rank)):
-                        for receiver in range(self.ranks) if to is None else (to,):
-                            self._down[receiver].send(results, self.now)
+            self._turn()
             assert self.now < limit, "the rack did not come to an end"
+
+    def run_loops(self, tensors: int, blocks: int, *, skew: float, think: float, limit: float = 600.0) -> None:
+        """Every rank sums tensors of int32 on its own, one after the other; ends with the last rank.
+
+        Args:
+            skew: the first is begun within as many seconds.
+            think: from the end of one to the start of the next, seconds on average.
+        """
+        starts: list[float | None] = list(self._random.uniform(0, skew, self.ranks))
+        left = [tensors] * self.ranks
+        ones = np.ones(blocks * self.values, np.int32)
+
+        def begin(rank: int) -> None:
+            worker, start = self.workers[rank], starts[rank]
+            if worker.busy or not left[rank]:
+                return
+            if start is None:
+                starts[rank] = self.now + self._random.exponential(think)
+            elif self.now >= start:
+                worker.submit(Tensor(source=ones, target=np.empty_like(ones), dtype=DType.INT32, op=Op.SUM))
+                starts[rank] = None
+                left[rank] -= 1
+
+        while any(left) or any(worker.busy for worker in self.workers):
+            self._turn(begin)
+            assert self.now < limit, "the rack did not come to an end"
+
+    def _turn(self, begin: Callable[[int], None] = lambda rank: None) -> None:
+        for rank, worker in enumerate(self.workers):
+            if self.now < self._back[rank]:
+                continue
+            for batch in batches(self._down[rank].arrived(self.now)):
+                self._deliver(rank, batch)
+            begin(rank)
+            worker.handle_timer(self.now)
+            while (packets := worker.packets(self.now)) is not None:
+                self._up[rank].send(packets, self.now)
+            if self._away:
+                self._back[rank] = self.now + self._random.uniform(0, self._away)
+        self.now += self.step
+        for rank in self._random.permutation(self.ranks):
+            for batch in batches(self._up[rank].arrived(self.now)):
+                for to, results in self.aggregator.receive(batch, int(rank)):
+                    for receiver in range(self.ranks) if to is None else (to,):
+                        self._down[receiver].send(results, self.now)
 
     def again(self) -> float:
         """Share of packets that were sent again."""

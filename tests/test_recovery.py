@@ -97,3 +97,15 @@ def test_losses_before_slow_links_cost_little(
         rack.run_from([0.0] * 4)
     assert rack.again() < again
     assert rack.now < times * tensors * blocks * 1076 * 8 / 200e6
+
+
+@pytest.mark.parametrize(("loss", "seconds"), [(0.01, 0.15), (0.1, 0.5), (0.2, 0.8)])
+@pytest.mark.parametrize("skew", [0.0, 1.0])
+@pytest.mark.parametrize("away", [0.0005, 0.005])
+def test_waiting_for_others_does_not_make_a_worker_slow(loss: float, seconds: float, skew: float, away: float) -> None:
+    """Ranks begin each tensor when they have the last, so that most round trips are somebody else's losses."""
+    rack = SlowRack(ranks=8, slots=512, values=256, step=0.0002, seed=3).connect(10e9, loss=loss, away=away)
+    tensors = 10
+    rack.run_loops(tensors, 79, skew=skew, think=0.001)
+    assert rack.now < skew + tensors * seconds
+    assert max(worker.statistics()["rto"] for worker in rack.workers) < 0.1
