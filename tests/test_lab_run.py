@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,9 @@ def test_outputs_that_others_hold_open_are_waited_for_at_the_same_time() -> None
     finally:
         for pid in holders:
             os.kill(int(pid), signal.SIGKILL)
+        for thread in threading.enumerate():
+            if thread.name.startswith("output of p"):
+                thread.join(20)
 
 
 def test_commands_that_fail() -> None:

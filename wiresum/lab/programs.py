@@ -128,17 +128,20 @@ class Program:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for raw in self._process.stdout:
-            line = raw.decode(errors="replace").rstrip("\r\n")
-            self._tail.append(line)
-            if self.log is not None:
-                self.log.write(line)
-            if (fresh := self._fresh) is not None:
-                fresh.put(line)
-            if self._on_line is not None:
-                self._on_line(line)
+        with self._process.stdout as lines:
+            for raw in lines:
+                self._take(raw.decode(errors="replace").rstrip("\r\n"))
         if (fresh := self._fresh) is not None:
             fresh.put(None)
+
+    def _take(self, line: str) -> None:
+        self._tail.append(line)
+        if self.log is not None:
+            self.log.write(line)
+        if (fresh := self._fresh) is not None:
+            fresh.put(line)
+        if self._on_line is not None:
+            self._on_line(line)
 
     @property
     def pid(self) -> int:
@@ -207,8 +210,6 @@ class Program:
         # A process that has left the group may hold the pipe open. It is waited for once, and for all at the same time.
         assert self._drain_by is not None
         self._reader.join(max(0.0, self._drain_by - time.monotonic()))
-        if self._process.stdout is not None and not self._reader.is_alive():
-            self._process.stdout.close()
         if self.log is not None:
             self.log.close()
         return code
