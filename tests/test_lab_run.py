@@ -33,6 +33,9 @@ class Nearby:
     def worker_environment(self, rank: int) -> dict[str, str]:
         return {"RANK": str(rank)}
 
+    def lost_nodes(self) -> list[str]:
+        return []
+
     def failed_programs(self) -> list[tuple[Program, int]]:
         return [(program, code) for program in self.own if (code := program.poll()) is not None]
 

@@ -56,6 +56,42 @@ def test_a_switch_that_is_killed(tmp_path: Path) -> None:
     assert run.summary()["counters"]["s1"]["error"].startswith("cannot reach the switch's control service")
 
 
+@pytest.mark.parametrize("node", ["s1", "h1"])
+def test_a_shell_of_mininets_that_is_killed(node: str, tmp_path: Path) -> None:
+    faults = ["--loss", "0.1", "--faults-by", "injector"]
+    with LabRun("--hosts", "2", *faults, "--", *SLEEP.split(), out=tmp_path / "runs") as run:
+        run.wait_for_many(SLEEP, 2)
+        os.kill(run.wait_for(f"mininet:{node}"), signal.SIGKILL)
+        assert run.end(seconds=20) == 1
+        assert run.left() == []
+    assert "Traceback" not in run.stderr
+    summary = run.summary()
+    assert summary["problems"] == [f"the network fell apart: Mininet's shell of {node} has ended"]
+    assert [host["code"] for host in summary["hosts"]] == [128 + signal.SIGTERM] * 2
+    # Namespaces outlive the shells in them, and so does what was counted there.
+    for ways in summary["links"].values():
+        assert {name for name in ways if "lost_ordinary" in ways[name]} == {"up", "down"}
+    assert summary["counters"]["s1"]["counters"]
+
+
+def test_a_network_that_is_broken_at_the_prompt(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
+        run.type("h1 ip link delete h1-eth0", "sh echo deleted")
+        run.read_until(b"deleted\n")
+        os.kill(run.wait_for("mininet:h2"), signal.SIGKILL)
+        assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
+        assert run.left() == []
+    assert "Traceback" not in run.stderr
+    summary = run.summary()
+    assert summary["problems"] == [
+        "the network fell apart: Mininet's shell of h2 has ended",
+        "interrupted by SIGTERM",
+        "what has passed the link of h1 cannot be read",
+    ]
+    assert summary["links"]["h1"] == {}
+    assert set(summary["links"]["h2"]) == {"up", "down"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_run_that_is_interrupted(number: signal.Signals, tmp_path: Path) -> None:
     with LabRun("--hosts", "2", "--pcap", *DAEMON, out=tmp_path / "runs") as run:

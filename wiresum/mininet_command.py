@@ -119,7 +119,7 @@ def _run(
     from wiresum.lab.folders import drop_if_empty, hand_over, new_folder
     from wiresum.lab.network import Lab, LabSettings
     from wiresum.lab.progress import Progress
-    from wiresum.lab.run import CommandResult, run_command
+    from wiresum.lab.run import CommandResult, lost_shells, run_command
     from wiresum.lab.summary import save, show, summarize
 
     settings = LabSettings(
@@ -170,6 +170,9 @@ def _run(
 
             screen.clear()
             prompt(lab, _worker_variables(args), interruption)
+        gone = lost_shells(lab.lost_nodes()) if lab.lost_nodes() else ""
+        if gone and gone not in result.problems:
+            result = replace(result, problems=(*result.problems, gone))
         result = result.ended_by(interruption.number)
         seconds = time.monotonic() - start
         progress.step("gathering what switches and links have counted")
@@ -184,14 +187,17 @@ def _run(
             captures=files,
             problems=problems,
         )
-        code = result.code or (1 if problems else 0)
+        unread = [child for child, ways in summary["links"].items() if len(ways) < 2]
+        summary["problems"] += [f"what has passed the link of {child} cannot be read" for child in unread]
+        code = result.code or (1 if summary["problems"] else 0)
         summary["exit_code"] = code
         try:
             save(summary, folder)
         except OSError as error:
             screen.tell(f"the summary could not be written: {error}")
             code = code or 1
-        screen.show(lambda console: show(summary, console))
+        known = {child: ways for child, ways in summary["links"].items() if child not in unread}
+        screen.show(lambda console: show({**summary, "links": known}, console))
         progress.step("taking the network away")
         return code
 

@@ -49,6 +49,26 @@ def namespaces_of(run: str) -> Iterator[frozenset[int]]:
         yield frozenset(found)
 
 
+class HeldNamespaces:
+    """Keeps network namespaces and what is counted in them, also without a process there, until `close`."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, int] = {}
+
+    def hold(self, pid: int) -> None:
+        """Keeps the namespace that a process is in."""
+        self._held[pid] = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+
+    def place(self, pid: int) -> Path:
+        """What `run_in` takes, for the namespace that a process was in when it was held."""
+        return Path(f"/proc/{os.getpid()}/fd/{self._held[pid]}")
+
+    def close(self) -> None:
+        """Lets go of all; idempotent."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+
 def process_ids() -> Iterator[int]:
     """All processes."""
     return (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())

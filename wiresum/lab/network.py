@@ -4,10 +4,9 @@ import contextlib
 import json
 import os
 import re
-import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,9 +15,11 @@ from typing import Any, Final, Self
 from protocol.constants import DATA_PORT
 from protocol.faults import FaultRates
 from wiresum.lab.faults import FaultPlan, plan_faults
+from wiresum.lab.interruption import signals_ignored
 from wiresum.lab.kernel import Kernel, check_machine, kernel
 from wiresum.lab.marks import VARIABLE, RunMark
 from wiresum.lab.names import mount_names
+from wiresum.lab.namespaces import HeldNamespaces
 from wiresum.lab.programs import LabError, Program, run_in
 from wiresum.lab.shaping import lose, lost_frames, offloads_off, shape
 from wiresum.lab.topology import LinkSpec, Topology
@@ -96,6 +97,7 @@ class Lab:
         self.mark = RunMark()
         self.wires: list[Program] = []
         self._nodes: list[Any] = []
+        self._namespaces = HeldNamespaces()
         self._before = os.environ.get(VARIABLE)
         os.environ[VARIABLE] = self.mark.id  # every process from here on can be told as ours
         try:
@@ -138,6 +140,8 @@ class Lab:
         for number, started in enumerate(self.net.switches, 1):
             self._step(f"starting switch {started.name}, {number} of {len(self.net.switches)}")
             started.start(self.net.controllers)
+        for node in self._all_nodes():
+            self._namespaces.hold(node.pid)
 
     def _params(self, switch: Any) -> dict[str, Any]:
         settings = self.settings
@@ -260,6 +264,16 @@ class Lab:
         """Those of the network's own programs that have ended, which none should."""
         return [(program, code) for program in self.programs() if (code := program.poll()) is not None]
 
+    def lost_nodes(self) -> list[str]:
+        """Hosts and switches whose shell has ended, so that nothing can be started there any more."""
+        return [node.name for node in self._all_nodes() if node.shell is None or node.shell.poll() is not None]
+
+    def _all_nodes(self) -> Iterator[Any]:
+        for node in self._nodes:
+            yield node
+            if (controller := getattr(node, "_controller_node", None)) is not None:
+                yield controller
+
     def counters(self, switch: str) -> dict[str, Any]:
         """What `wiresum stats --json` says of a switch; {"error": ...} if it does not answer."""
         found: dict[str, Any] = self._ask(switch, ["-m", "wiresum", "stats"], ["--json"])
@@ -278,35 +292,34 @@ class Lab:
         command = ["env", f"PYTHONPATH={own_environment()['PYTHONPATH']}", sys.executable, *program, node.control]
         command += options
         try:
-            return json.loads(run_in(where.pid, *command, timeout=60))
+            return json.loads(run_in(self._namespaces.place(where.pid), *command, timeout=60))
         except (LabError, ValueError) as error:
             return {"error": str(error).removeprefix(f"{' '.join(command)}: ").removeprefix("wiresum: ")}
 
     def link_counters(self, link: LinkSpec) -> dict[str, dict[str, int]]:
-        """Frames and bytes of a link since it was made: `up` as counted at the lower end, `down` at the upper one."""
+        """Frames and bytes of a link since it was made: `up` as counted at the lower end, `down` at the upper one.
+
+        A direction that cannot be read, such as one whose interface somebody has removed, is left out.
+        """
+        low, high = ((self._namespaces.place(pid), interface) for pid, interface in self.interfaces(link))
         found = {}
-        for name, (pid, interface) in zip(("up", "down"), self.interfaces(link), strict=True):
-            statistics = json.loads(run_in(pid, "ip", "-j", "-s", "link", "show", "dev", interface))[0]["stats64"]["tx"]
-            found[name] = {key: int(statistics[key]) for key in ("bytes", "packets", "dropped")}
-            queues = run_in(pid, "tc", "-s", "qdisc", "show", "dev", interface)
-            # The inner queue's drops are counted by HTB as well.
-            drops = [int(number) for number in re.findall(r"dropped (\d+)", queues)]
-            found[name]["queue_dropped"] = max(drops, default=0)
-        if self.plan.ordinary_loss:
-            low, high = self.interfaces(link)
-            for name, end, direction in (("up", high, link.up), ("down", low, link.down)):
-                found[name]["lost_ordinary"] = lost_frames(*end) if direction.loss else 0
+        for name, near, far, direction in (("up", low, high, link.up), ("down", high, low, link.down)):
+            with contextlib.suppress(LabError):
+                found[name] = _sent(*near)
+                if self.plan.ordinary_loss:
+                    found[name]["lost_ordinary"] = lost_frames(*far) if direction.loss else 0
         return found
 
     def close(self) -> None:
         """Ends every process and namespace of the network; idempotent. Ctrl-C waits until it is done."""
-        with _signals_ignored():
+        with signals_ignored():
             for wire in self.wires:
                 wire.end(grace=1.0)
             for node in reversed(self._nodes):
                 with contextlib.suppress(OSError, AttributeError):
                     node.terminate()
             self._nodes.clear()
+            self._namespaces.close()
             if self._before is None:
                 os.environ.pop(VARIABLE, None)
             else:
@@ -322,13 +335,11 @@ class Lab:
         self.close()
 
 
-@contextlib.contextmanager
-def _signals_ignored() -> Iterator[None]:
-    before: Mapping[signal.Signals, Any] = {
-        number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _sent(place: Path, interface: str) -> dict[str, int]:
+    """What has left through an interface, and what has not."""
+    (shown,) = json.loads(run_in(place, "ip", "-j", "-s", "link", "show", "dev", interface))
+    found = {key: int(shown["stats64"]["tx"][key]) for key in ("bytes", "packets", "dropped")}
+    queues = run_in(place, "tc", "-s", "qdisc", "show", "dev", interface)
+    # The inner queue's drops are counted by HTB as well.
+    drops = [int(number) for number in re.findall(r"dropped (\d+)", queues)]
+    return found | {"queue_dropped": max(drops, default=0)}

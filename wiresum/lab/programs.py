@@ -27,20 +27,26 @@ class LabError(WiresumError):
     """A network could not be set up, or something in it failed."""
 
 
-def enter(pid: int | None) -> list[str]:
-    """The beginning of a command line that runs the rest in the namespaces of a process; of this one for None."""
-    return [] if pid is None else ["mnexec", "-a", str(pid)]
+def enter(place: int | Path | None) -> list[str]:
+    """The beginning of a command line that runs the rest in other namespaces.
+
+    Args:
+        place: a process, in whose namespaces; a file that stands for a network namespace; None for our own.
+    """
+    if isinstance(place, Path):
+        return ["nsenter", f"--net={place}"]
+    return [] if place is None else ["mnexec", "-a", str(place)]
 
 
-def run_in(pid: int | None, *command: str, timeout: float = 30.0) -> str:
-    """Runs a command in a namespace and returns what it writes.
+def run_in(place: int | Path | None, *command: str, timeout: float = 30.0) -> str:
+    """Runs a command in the namespaces that `enter` tells of, and returns what it writes.
 
     Raises:
         LabError: it failed; the text ends with what it said.
     """
     try:
         done = subprocess.run(
-            [*enter(pid), *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
+            [*enter(place), *command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout
         )
     except FileNotFoundError as error:
         raise LabError(f"{error.filename} is not installed") from None

@@ -68,7 +68,8 @@ def run_command(
 ) -> CommandResult:
     """Runs the command on all hosts and waits.
 
-    When it fails on one host, or a switch ends, the others have `grace` seconds to notice.
+    When it fails on one host, or a switch ends, the others have `grace` seconds to notice. When a node's shell ends, so
+    does the run.
 
     Args:
         lab: the network.
@@ -153,6 +154,8 @@ def _await(
             return 128 + number, [*problems, interrupted(number, left)]
         if not left:
             return code or (_FAILURE if lost else 0), problems
+        if gone := lab.lost_nodes():
+            return code or _FAILURE, [*problems, lost_shells(gone)]
         now = time.monotonic()
         if deadline is not None and now > deadline:
             return code or _TIME_LIMIT_CODE, [*problems, f"the time limit has passed with {left} still running"]
@@ -160,6 +163,11 @@ def _await(
             return code or _FAILURE, [*problems, f"{left} did not end by themselves within {grace:g} s of that"]
         on_tick(running)
         time.sleep(_POLL_SECONDS)
+
+
+def lost_shells(names: Sequence[str]) -> str:
+    """What a summary says of nodes whose shells have ended."""
+    return f"the network fell apart: Mininet's shell of {listed(names)} has ended"
 
 
 def listed(names: Sequence[str]) -> str:

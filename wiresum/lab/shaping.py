@@ -1,6 +1,7 @@
 """Rate, queue and faults on interfaces, by tc and nftables. Every command's result is checked."""
 
 import math
+from pathlib import Path
 from typing import Final
 
 from wiresum.lab.kernel import Kernel
@@ -122,7 +123,7 @@ def lose(pid: int, interface: str, share: float, *, spare_udp_port: int | None =
     _nft(pid, *rules, f"add rule netdev {table} loss {below} counter drop")
 
 
-def lost_frames(pid: int, interface: str) -> int:
+def lost_frames(place: int | Path, interface: str) -> int:
     """How many frames `lose` has lost at an interface."""
-    words = run_in(pid, "nft", "list", "table", "netdev", _table(interface)).split()
+    words = run_in(place, "nft", "list", "table", "netdev", _table(interface)).split()
     return int(words[words.index("packets") + 1]) if "packets" in words else 0
