@@ -26,6 +26,9 @@ class Captures:
         folder: for the files.
         links: those to capture; all by default.
 
+    Attributes:
+        files: what `stop` has found.
+
     Raises:
         LabError: a capture did not start.
     """
@@ -33,6 +36,7 @@ class Captures:
     def __init__(self, lab: Lab, folder: Path, links: Sequence[LinkSpec] | None = None) -> None:
         self._programs: list[Program] = []
         self._folder = folder
+        self.files: list[Path] = []
         try:
             for link in lab.topology.links if links is None else links:
                 pid, interface = lab.interfaces(link)[0]
@@ -53,6 +57,7 @@ class Captures:
         found = {program.name: self._incomplete(program, early.get(program.name)) for program in self._programs}
         problems = [f"the capture of {name} is not complete: {why}" for name, why in found.items() if why]
         files = {name: f"{name}.pcap" for name in found if (self._folder / f"{name}.pcap").exists()}
+        self.files = [self._folder / file for file in files.values()]
         self._programs.clear()
         return files, problems
 

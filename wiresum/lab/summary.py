@@ -70,11 +70,17 @@ def summarize(
         "topology": asdict(topology),
         "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": list(lab.plan.missing)},
         "rates": "HTB" if any(d.rate for link in topology.links for d in (link.up, link.down)) else "none",
+        "frames_are_packets": _frames_are_packets(lab),
         "links": {link.child: lab.link_counters(link) for link in topology.links},
         "counters": counters,
         "captures": dict(captures),
         "machine": machine(),
     }
+
+
+def _frames_are_packets(lab: Lab) -> bool:
+    """Whether segmentation offload is off everywhere, as P4 switches and some faults need it."""
+    return lab.settings.frames_are_packets or lab.settings.kind != "software" or lab.plan.mechanism in ("netem", "wire")
 
 
 def save(summary: Mapping[str, Any], folder: Path) -> Path:
@@ -84,11 +90,27 @@ def save(summary: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
+def add_trace(folder: Path, files: Sequence[str]) -> None:
+    """Adds to a saved summary what the trace of its captures has left.
+
+    Raises:
+        OSError: it cannot be read or written; it is then as it was.
+    """
+    path = folder / "summary.json"
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(json.dumps({**json.loads(path.read_text()), "trace": list(files)}, indent=2) + "\n")
+        new.replace(path)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
+
+
 def show(summary: Mapping[str, Any], console: Console) -> None:
     """Prints hosts, links and switches as tables."""
     codes = {host["name"]: host for host in summary["hosts"]}
     table = Table("link", "exit code", "seconds", title=f"run {summary['run']}", title_justify="left")
-    for heading in ("MB up", "MB down", "packets up", "packets down", "queue drops"):
+    for heading in ("MB up", "MB down", "frames up", "frames down", "queue drops"):
         table.add_column(heading, justify="right")
     for child, link in summary["links"].items():
         host = codes.get(child)
@@ -102,6 +124,12 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
             f"{up['queue_dropped'] + down['queue_dropped']:,}",
         )
     console.print(table)
+    if not summary["frames_are_packets"]:
+        console.print(
+            "A frame may hold many packets, up to 64 KB, as segmentation offload is on; "
+            "what switches count are packets. With --pcap, it is off.",
+            soft_wrap=True,
+        )
     for name, report in summary["counters"].items():
         if "error" in report:
             console.print(f"{name}: no counters: {escape(report['error'])}", soft_wrap=True)
