@@ -2,7 +2,8 @@ import os
 import shutil
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from wiresum.lab.faults import plan_faults
 from wiresum.lab.kernel import Kernel, check_machine
 from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
 from wiresum.lab.namespaces import claim_namespace
-from wiresum.lab.programs import LabError
-from wiresum.lab.shaping import shape
+from wiresum.lab.programs import LabError, run_in
+from wiresum.lab.shaping import lose, lost_frames, shape
 from wiresum.lab.topology import Direction, rack, tree
 from wiresum.lab.wire import Fates
 
@@ -95,6 +96,20 @@ def test_frames_are_lost_repeated_and_held_as_often_as_asked() -> None:
     assert fates.next_due() is None
 
 
+@contextmanager
+def inside_a_namespace() -> Iterator["subprocess.Popen[bytes]"]:
+    """A process without variables in a network namespace of its own."""
+    code = "print(flush=True); import time; time.sleep(1000)"
+    command = ["unshare", "--net", "env", "-i", sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it is there
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 @pytest.fixture
 def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is run, instead of running it."""
@@ -118,8 +133,8 @@ def test_netem_is_told_every_fault(commands: list[str]) -> None:
     shape(1, "eth0", Direction(rate=5, delay=0.01, loss=0.01, duplicate=0.002, reorder=0.03), FULL, netem=True)
     (command,) = [command for command in commands if "netem" in command]
     assert command == (
-        "tc qdisc add dev eth0 parent 1:2 handle 10: netem limit 1032 delay 10000us loss 1.000000% "
-        "duplicate 0.200000% reorder 3.000000%"
+        "tc qdisc add dev eth0 parent 1:2 handle 10: netem limit 1032 delay 10000us loss 1.000000000% "
+        "duplicate 0.200000000% reorder 3.000000000%"
     )
 
 
@@ -128,6 +143,23 @@ def test_no_htb_is_said_before_anything_is_done(commands: list[str]) -> None:
         shape(1, "eth0", Direction(rate=10), replace(BARE, htb=False))
     assert commands == []
     shape(1, "eth0", Direction(), replace(BARE, htb=False))
+
+
+@pytest.mark.parametrize(
+    ("share", "draws"), [(0.01, 10_000_000), (1e-12, 1), (0.9999999, 999_999_900), (1 - 1e-12, 999_999_999)]
+)
+def test_shares_of_lost_frames_are_never_none_and_never_all(share: float, draws: int, commands: list[str]) -> None:
+    lose(1, "eth0", share)
+    assert f"numgen random mod 1000000000 < {draws} counter drop" in commands[0]
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("nft") is None, reason="needs root and nft")
+def test_nftables_takes_the_closest_shares() -> None:
+    with inside_a_namespace() as process:
+        for share in (1e-12, 1 - 1e-12):
+            lose(process.pid, "lo", share)
+            assert lost_frames(process.pid, "lo") == 0
+            run_in(process.pid, "nft", "flush", "ruleset")
 
 
 def test_missing_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,16 +245,10 @@ def test_what_a_killed_run_has_left_is_removed() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 def test_a_namespace_tells_whose_the_processes_in_it_are() -> None:
-    inside = ["unshare", "--net", "env", "-i", sys.executable, "-c", "print(flush=True); import time; time.sleep(1000)"]
-    with RunMark() as mark, ExitStack() as stack:
-        made = [stack.enter_context(subprocess.Popen(inside, stdout=subprocess.PIPE)) for _ in range(2)]
-        for process in made:
-            stack.callback(process.kill)
-            assert process.stdout is not None
-            process.stdout.readline()  # it is in its namespace
-        claim_namespace(made[0].pid, mark.id)
-        claim_namespace(made[1].pid, f"{mark.id}0")
-        assert processes_of(mark.id) == {made[0].pid}
+    with RunMark() as mark, inside_a_namespace() as one, inside_a_namespace() as other:
+        claim_namespace(one.pid, mark.id)
+        claim_namespace(other.pid, f"{mark.id}0")
+        assert processes_of(mark.id) == {one.pid}
         assert end_processes(mark.id) == 1
-        assert made[0].wait(10) < 0
-        assert made[1].poll() is None
+        assert one.wait(10) < 0
+        assert other.poll() is None

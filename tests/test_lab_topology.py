@@ -65,7 +65,8 @@ def test_what_says_no_tree_is_named(text: str) -> None:
         ({"rate": float("nan")}, "not nan"),
         ({"delay": -1}, "not -1"),
         ({"queue": 0}, "not 0"),
-        ({"loss": 1.5}, "loss must be a share from 0 to 1, not 1.5"),
+        ({"loss": 1.5}, "loss must be a share from 0 to below 1, not 1.5"),
+        ({"loss": 1}, "loss must be a share from 0 to below 1, not 1"),
         ({"reorder": -0.1}, "reorder .* not -0.1"),
     ],
 )

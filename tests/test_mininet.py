@@ -224,7 +224,9 @@ def test_the_prompt(tmp_path: Path) -> None:
     [
         (["--hosts", "0", "--", "true"], "not [0]"),
         (["--hosts", "2"], "say what to run"),
-        (["--loss", "2", "--", "true"], "'2' is not a share from 0 to 1"),
+        (["--loss", "2", "--", "true"], "'2' is not a share of lost packets from 0 to below 1"),
+        (["--trunk-loss", "1", "--", "true"], "'1' is not a share of lost packets from 0 to below 1"),
+        (["--duplicate", "2", "--", "true"], "'2' is not a share from 0 to 1"),
         (["--delay", "nan", "--", "true"], "'nan' is not a delay in milliseconds from 0 to 10000"),
         (["--rate", "0", "--", "true"], "'0' is not a rate in Mbit/s from 0.01 to 100000"),
         (["--grace", "-1", "--", "true"], "'-1' is not a time in seconds from 0 to 86400"),

@@ -23,6 +23,17 @@ _RATE: Final = number(0.01, 100_000, "a rate in Mbit/s")
 _KINDS: Final = ("software", "model", "bmv2")
 
 
+def _loss(text: str) -> float:
+    """A share of packets, but not all."""
+    try:
+        value = share(text)
+    except argparse.ArgumentTypeError:
+        value = 1.0
+    if value == 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share of lost packets from 0 to below 1")
+    return value
+
+
 def add_parser(subparsers: Any) -> None:
     """Adds the command to the front end's parser."""
     parser = subparsers.add_parser(
@@ -56,9 +67,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="full frames that a link's queue holds (%(default)s)",
     )
-    for name in ("loss", "duplicate", "reorder"):
+    add("--loss", type=_loss, default=0.0, metavar="SHARE", help="share of packets, from 0 to below 1, each way")
+    for name in ("duplicate", "reorder"):
         add(f"--{name}", type=share, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
-    add("--trunk-loss", type=share, metavar="SHARE", help="loss between switches (default: --loss)")
+    add("--trunk-loss", type=_loss, metavar="SHARE", help="loss between switches (default: --loss)")
     add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
     add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
     add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")

@@ -11,7 +11,7 @@ from wiresum.lab.topology import FULL_FRAME_BYTES, Direction
 _OFFLOADS: Final = ("tx", "off", "rx", "off", "sg", "off", "tso", "off", "gso", "off", "gro", "off")
 _SMALL_FRAME_BYTES: Final = 200
 _BURST_BYTES: Final = 15_000
-_PER_MILLION: Final = 1_000_000
+_DRAWS: Final = 1_000_000_000
 _UNLIMITED: Final = 100_000.0  # Mbit/s
 
 
@@ -97,7 +97,7 @@ def _netem(direction: Direction) -> list[str]:
         words += ["delay", f"{(direction.delay or 0.001) * 1e6:.0f}us"]
     for name, share in (("loss", direction.loss), ("duplicate", direction.duplicate), ("reorder", direction.reorder)):
         if share:
-            words += [name, f"{share * 100:.6f}%"]
+            words += [name, f"{share * 100:.9f}%"]
     return words
 
 
@@ -109,7 +109,7 @@ def lose(pid: int, interface: str, share: float, *, spare_udp_port: int | None =
     Args:
         pid: a process in the interface's namespace.
         interface: its name.
-        share: 0 to 1.
+        share: from 0 to below 1.
         spare_udp_port: packets from and to this port all pass.
     """
     table = _table(interface)
@@ -119,8 +119,9 @@ def lose(pid: int, interface: str, share: float, *, spare_udp_port: int | None =
     ]
     if spare_udp_port is not None:
         rules += [f"add rule netdev {table} loss udp {side} {spare_udp_port} accept" for side in ("dport", "sport")]
-    below = f"numgen random mod {_PER_MILLION} < {round(share * _PER_MILLION)}"
-    _nft(pid, *rules, f"add rule netdev {table} loss {below} counter drop")
+    # A small share is not none, and nftables takes no comparison that is always true.
+    below = min(max(1, round(share * _DRAWS)), _DRAWS - 1)
+    _nft(pid, *rules, f"add rule netdev {table} loss numgen random mod {_DRAWS} < {below} counter drop")
 
 
 def lost_frames(place: int | Path, interface: str) -> int:

@@ -24,7 +24,8 @@ class Direction:
         rate: Mbit/s, Ethernet headers included; None leaves it as fast as the machine is.
         delay: seconds that every packet takes.
         queue: full frames that wait at the sender before frames are dropped.
-        loss, duplicate, reorder: shares of packets, 0 to 1.
+        loss: share of packets, from 0 to below 1, at which nothing would pass.
+        duplicate, reorder: shares of packets, 0 to 1.
 
     Raises:
         ValueError: a value is out of range.
@@ -44,7 +45,9 @@ class Direction:
             raise ValueError(f"a delay must be from 0 to 10 seconds, not {self.delay:g}")
         if not 1 <= self.queue <= 1_000_000:
             raise ValueError(f"a queue must hold from 1 to 1000000 frames, not {self.queue}")
-        for name in ("loss", "duplicate", "reorder"):
+        if not 0 <= self.loss < 1:
+            raise ValueError(f"loss must be a share from 0 to below 1, not {self.loss:g}")
+        for name in ("duplicate", "reorder"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} must be a share from 0 to 1, not {getattr(self, name):g}")
 
