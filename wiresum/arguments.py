@@ -7,18 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from protocol.constants import DEFAULT_VALUES, MAX_JOBS, MAX_SLOTS, VALUES_PER_PACKET
+from protocol.constants import DEFAULT_VALUES, MAX_JOBS, MAX_SLOTS, VALUES_PER_PACKET, check_slots
 from protocol.control import parse_address
 
 # All that jobs could ever take: a number above is a mistake.
 _MOST_SLOTS: Final = MAX_JOBS * MAX_SLOTS * max(VALUES_PER_PACKET) // DEFAULT_VALUES
+_DIGITS: Final = 100  # far more than any of our numbers has; Python refuses to read thousands
 
 
 def whole(least: int, most: int, what: str = "number") -> Callable[[str], int]:
     """A type for whole numbers from `least` to `most`, without a sign."""
 
     def parse(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and least <= int(text) <= most):
+        if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS and least <= int(text) <= most):
             raise argparse.ArgumentTypeError(f"{text!r} is not a {what} from {least} to {most}")
         return int(text)
 
@@ -27,6 +28,14 @@ def whole(least: int, most: int, what: str = "number") -> Callable[[str], int]:
 
 port = whole(0, 65535, "port")
 slots = whole(1, _MOST_SLOTS, "number of slots")
+
+
+def pool_slots(text: str) -> int:
+    """Slots of one job's pool."""
+    try:
+        return check_slots(whole(1, MAX_SLOTS)(text))
+    except (ValueError, argparse.ArgumentTypeError):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to {MAX_SLOTS}") from None
 
 
 def number(least: float, most: float, what: str, *, above: bool = False) -> Callable[[str], float]:

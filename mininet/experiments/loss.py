@@ -6,25 +6,34 @@ sudo .venv/bin/python mininet/experiments/loss.py
 import argparse
 from typing import Any
 
-from wiresum.lab.experiment import Experiment, line_rate, measure
+from wiresum.arguments import pool_slots
+from wiresum.lab.experiment import Experiment, measure
+from wiresum.lab.experiment_options import LOSS, RATE, SECONDS, WORKERS, Distinct, check_memory, elements_for
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.topology import Direction, rack
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--losses", type=float, nargs="+", default=[0, 0.0001, 0.001, 0.01], help="shares lost")
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=200, help="Mbit/s of the links")
-    parser.add_argument("--seconds", type=float, default=1.0, help="about how long a reduction takes at the limit")
-    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+    parser.add_argument(
+        "--losses", type=LOSS, nargs="+", action=Distinct, default=[0, 0.0001, 0.001, 0.01], help="shares lost"
+    )
+    parser.add_argument("--workers", type=WORKERS, default=4)
+    parser.add_argument("--rate", type=RATE, default=200, help="Mbit/s of the links")
+    parser.add_argument("--seconds", type=SECONDS, default=1.0, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=pool_slots, help="of the pool; left to the agent if not given")
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    check_memory(elements_for(chosen.rate, chosen.seconds), chosen.workers)
 
 
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("loss", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check, needs=("torch",))
     chosen = experiment.options
-    elements = int(line_rate(chosen.rate) * chosen.seconds)
+    elements = elements_for(chosen.rate, chosen.seconds)
     with experiment.running():
         for loss in chosen.losses:
             topology = rack(chosen.workers, up=Direction(rate=chosen.rate, loss=loss))
@@ -40,7 +49,7 @@ def main() -> None:
         for row in experiment.rows:
             (base,) = experiment.select(loss=chosen.losses[0], backend=row["backend"])
             row["times_as_long"] = row["seconds"] / base["seconds"]
-        experiment.draw(lambda figure: plot(figure, experiment))
+        experiment.finish(lambda figure: plot(figure, experiment))
 
 
 def plot(figure: Any, experiment: Experiment) -> None:

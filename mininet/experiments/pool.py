@@ -6,7 +6,19 @@ sudo .venv/bin/python mininet/experiments/pool.py
 import argparse
 from typing import Any
 
-from wiresum.lab.experiment import HEADER_BYTES, Experiment, line_rate, measure
+from wiresum.arguments import number, pool_slots
+from wiresum.lab.experiment import Experiment, measure
+from wiresum.lab.experiment_options import (
+    HEADER_BYTES,
+    PACKET_VALUES,
+    RATE,
+    SECONDS,
+    WORKERS,
+    Distinct,
+    check_memory,
+    elements_for,
+    line_rate,
+)
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.network import Lab
 from wiresum.lab.topology import Direction, rack
@@ -17,28 +29,44 @@ VALUES = 256
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
     sizes = [2**i for i in range(11)]
-    parser.add_argument("--slots", type=int, nargs="+", default=sizes, help="pool sizes, powers of two")
-    parser.add_argument("--values", type=int, nargs="+", default=[32, 64, 128, 256], help="values per packet")
-    parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--rate", type=float, default=1000, help="Mbit/s of the links without delay")
-    parser.add_argument("--far-rate", type=float, default=200, help="Mbit/s of those with delay")
-    parser.add_argument("--far-delay", type=float, default=2, help="ms each way")
-    parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
+    parser.add_argument(
+        "--slots", type=pool_slots, nargs="+", action=Distinct, default=sizes, help="pool sizes, powers of two"
+    )
+    parser.add_argument(
+        "--values",
+        type=int,
+        nargs="+",
+        action=Distinct,
+        choices=PACKET_VALUES,
+        default=list(PACKET_VALUES),
+        help="values per packet",
+    )
+    parser.add_argument("--workers", type=WORKERS, default=2)
+    parser.add_argument("--rate", type=RATE, default=1000, help="Mbit/s of the links without delay")
+    parser.add_argument("--far-rate", type=RATE, default=200, help="Mbit/s of those with delay")
+    delay = number(0, 1000, "a delay in milliseconds", above=True)
+    parser.add_argument("--far-delay", type=delay, default=2, help="ms each way")
+    parser.add_argument("--seconds", type=SECONDS, default=0.5, help="about how long a reduction takes at the limit")
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    check_memory(elements_for(max(chosen.rate, chosen.far_rate), chosen.seconds), chosen.workers)
 
 
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("pool", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check)
     chosen = experiment.options
     with experiment.running():
         for rate, delay in ((chosen.rate, 0.0), (chosen.far_rate, chosen.far_delay)):
-            elements = int(line_rate(rate) * chosen.seconds)
+            elements = elements_for(rate, chosen.seconds)
             way = Direction(rate=rate, delay=delay / 1e3)
             with experiment.lab(topology=rack(chosen.workers, up=way)) as lab:
                 pools(experiment, lab, rate, delay, elements)
                 if not delay:
                     packets(experiment, lab, rate, elements)
-        experiment.draw(lambda figure: plot(figure, experiment), width=10)
+        experiment.finish(lambda figure: plot(figure, experiment), width=10)
 
 
 def pools(experiment: Experiment, lab: Lab, rate: float, delay: float, elements: int) -> None:

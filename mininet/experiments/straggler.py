@@ -7,26 +7,46 @@ import argparse
 from dataclasses import replace
 from typing import Any
 
-from wiresum.lab.experiment import Experiment, line_rate, measure, measurement, run_tasks
+from wiresum.arguments import number, pool_slots
+from wiresum.lab.experiment import Experiment, measure, measurement, run_tasks
+from wiresum.lab.experiment_options import RATE, SECONDS, WORKERS, Distinct, check_memory, elements_for, line_rate
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.topology import Direction, rack
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--late", type=float, nargs="+", default=[0, 50, 100, 200, 400], help="ms before a reduction")
-    parser.add_argument("--slow-links", type=float, nargs="+", default=[1, 0.5, 0.25], help="share of the others' rate")
-    parser.add_argument("--workers", type=int, default=4, help="an even number")
-    parser.add_argument("--rate", type=float, default=200, help="Mbit/s of the links")
-    parser.add_argument("--seconds", type=float, default=0.25, help="about how long a reduction takes at the limit")
-    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+    late, share = number(0, 10_000, "a time in milliseconds"), number(0.01, 1, "a share")
+    late_default, share_default = [0, 50, 100, 200, 400], [1, 0.5, 0.25]
+    parser.add_argument(
+        "--late", type=late, nargs="+", action=Distinct, default=late_default, help="ms before a reduction"
+    )
+    parser.add_argument(
+        "--slow-links",
+        type=share,
+        nargs="+",
+        action=Distinct,
+        default=share_default,
+        help="share of the others' rate",
+    )
+    parser.add_argument("--workers", type=WORKERS, default=4, help="an even number from 4, for two jobs")
+    parser.add_argument("--rate", type=RATE, default=200, help="Mbit/s of the links")
+    parser.add_argument("--seconds", type=SECONDS, default=0.25, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=pool_slots, help="of the pool; left to the agent if not given")
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    if chosen.workers < 4 or chosen.workers % 2:
+        raise ValueError(f"--workers must be an even number from 4, for two jobs, not {chosen.workers}")
+    check_memory(elements_for(chosen.rate, chosen.seconds), chosen.workers)
 
 
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("straggler", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check)
     chosen = experiment.options
-    elements = int(line_rate(chosen.rate) * chosen.seconds)
+    elements = elements_for(chosen.rate, chosen.seconds)
     topology = rack(chosen.workers, up=Direction(rate=chosen.rate))
     task = Task(backend="wiresum", elements=elements, repeats=chosen.repeats, slots=chosen.slots)
     with experiment.running():
@@ -56,7 +76,7 @@ def main() -> None:
                 found = measure(lab, task, experiment.logs)
                 limit = line_rate(chosen.rate * share)
                 experiment.add(part="link", share=share, elements=elements, **found.row(), limit=limit)
-        experiment.draw(lambda figure: plot(figure, experiment), width=12)
+        experiment.finish(lambda figure: plot(figure, experiment), width=12)
 
 
 def plot(figure: Any, experiment: Experiment) -> None:

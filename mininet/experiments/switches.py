@@ -7,25 +7,42 @@ import argparse
 import shutil
 from typing import Any
 
+from wiresum.arguments import whole
 from wiresum.lab.experiment import Experiment, measure
+from wiresum.lab.experiment_options import WORKERS, Distinct, check_memory
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.topology import rack
 
 KINDS = ("software", "bmv2", "model")
+SIZES = (32, 64, 256)
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
-    parser.add_argument("--values", type=int, nargs="+", choices=(32, 64, 256), default=[32, 64, 256])
-    parser.add_argument("--workers", type=int, default=3)
-    parser.add_argument("--chunks", type=int, default=2000, help="packets of each worker, in a reduction")
-    parser.add_argument("--software-factor", type=int, default=20, help="times as many for the software switch")
+    parser.add_argument("--kinds", nargs="+", action=Distinct, choices=KINDS, default=list(KINDS))
+    parser.add_argument("--values", type=int, nargs="+", action=Distinct, choices=SIZES, default=list(SIZES))
+    parser.add_argument("--workers", type=WORKERS, default=3)
+    parser.add_argument(
+        "--chunks", type=whole(1, 1_000_000), default=2000, help="packets of each worker, in a reduction"
+    )
+    parser.add_argument(
+        "--software-factor", type=whole(1, 1000), default=20, help="times as many for the software switch"
+    )
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    check_memory(max(packets(chosen, kind) for kind in chosen.kinds) * max(chosen.values), chosen.workers)
+
+
+def packets(chosen: argparse.Namespace, kind: str) -> int:
+    """Of each worker, in a reduction."""
+    return int(chosen.chunks) * (int(chosen.software_factor) if kind == "software" else 1)
 
 
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("switches", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check)
     chosen = experiment.options
     with experiment.running():
         for kind in chosen.kinds:
@@ -35,7 +52,7 @@ def main() -> None:
             for values in chosen.values:
                 own = {} if kind == "software" else {"values": values}
                 with experiment.lab(topology=rack(chosen.workers), kind=kind, **own) as lab:
-                    elements = values * chosen.chunks * (chosen.software_factor if kind == "software" else 1)
+                    elements = values * packets(chosen, kind)
                     task = Task(backend="wiresum", elements=elements, repeats=chosen.repeats, values=values)
                     found = measure(lab, task, experiment.logs)
                     total = max(report["total"] for report in found.reports)
@@ -47,7 +64,7 @@ def main() -> None:
                         **found.row(),
                         packets_in_per_s=found.total("packets_sent") / total,
                     )
-        experiment.draw(lambda figure: plot(figure, experiment), width=10)
+        experiment.finish(lambda figure: plot(figure, experiment), width=10)
 
 
 def plot(figure: Any, experiment: Experiment) -> None:

@@ -10,24 +10,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from wiresum.arguments import number, pool_slots, whole
 from wiresum.demo.settings import MODEL_NAMES, TITLES, Settings, Task
 from wiresum.demo.training import save_digits
-from wiresum.lab.experiment import Experiment
+from wiresum.lab.experiment import Experiment, failure
+from wiresum.lab.experiment_options import RATE, WORKERS
 from wiresum.lab.network import Lab
 from wiresum.lab.nodes import own_environment
-from wiresum.lab.programs import LabError
 from wiresum.lab.run import run_command
 from wiresum.lab.topology import Direction, rack
 
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--rate", type=float, default=100, help="Mbit/s of the links")
-    parser.add_argument("--accuracy", type=float, default=0.97, help="of the test images, to be reached")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--workers", type=WORKERS, default=4)
+    parser.add_argument("--rate", type=RATE, default=100, help="Mbit/s of the links")
+    parser.add_argument(
+        "--accuracy", type=number(0, 1, "a share"), default=0.97, help="of the test images, to be reached"
+    )
+    parser.add_argument("--epochs", type=whole(1, 10_000), default=10)
     parser.add_argument("--model", choices=MODEL_NAMES, default="wide")
-    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+    parser.add_argument("--slots", type=pool_slots, help="of the pool; left to the agent if not given")
 
 
 def train(lab: Lab, backend: str, settings: Settings, data: Path, folder: Path) -> Iterator[dict[str, Any]]:
@@ -56,12 +59,14 @@ def train(lab: Lab, backend: str, settings: Settings, data: Path, folder: Path) 
     environment = {"PYTHONPATH": own_environment()["PYTHONPATH"]}
     if settings.slots is not None:
         environment["WIRESUM_SLOTS"] = str(settings.slots)
-    result = run_command(lab, command, logs=folder, environment=environment, on_line=on_line, time_limit=1800)
+    result = run_command(
+        lab, command, logs=folder, environment=environment, on_line=on_line, time_limit=max(1800, 60 * settings.epochs)
+    )
     if result.code:
-        raise LabError(f"training failed: {'; '.join(result.problems)}; see h1.log:\n{(folder / 'h1.log').read_text()}")
-    for number, events in sorted(reports.items()):
+        raise failure("training", result, folder)
+    for epoch, events in sorted(reports.items()):
         yield {
-            "epoch": number,
+            "epoch": epoch,
             "seconds": max(event["seconds"] for event in events),
             "accuracy": fmean(event["accuracy"] for event in events),
             "loss": fmean(event["loss"] for event in events),
@@ -72,7 +77,7 @@ def train(lab: Lab, backend: str, settings: Settings, data: Path, folder: Path) 
 
 def main() -> None:
     """Trains with both and draws."""
-    experiment = Experiment("training", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, needs=("torch", "sklearn"))
     chosen = experiment.options
     settings = Settings(
         workers=chosen.workers,
@@ -97,7 +102,7 @@ def main() -> None:
                 experiment.tell(f"{title}: {chosen.accuracy:.0%} after {first['seconds']:.1f} s and {sent}")
             else:
                 experiment.tell(f"{title}: {chosen.accuracy:.0%} was not reached in {chosen.epochs} epochs")
-        experiment.draw(lambda figure: plot(figure, experiment), width=10)
+        experiment.finish(lambda figure: plot(figure, experiment), width=10)
 
 
 def plot(figure: Any, experiment: Experiment) -> None:

@@ -6,7 +6,10 @@ sudo .venv/bin/python mininet/experiments/tree.py
 import argparse
 from typing import Any
 
-from wiresum.lab.experiment import Experiment, line_rate, measure
+from protocol.constants import MAX_RANKS
+from wiresum.arguments import pool_slots, whole
+from wiresum.lab.experiment import Experiment, measure
+from wiresum.lab.experiment_options import RATE, SECONDS, check_memory, elements_for, line_rate
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.network import Lab
 from wiresum.lab.topology import Direction, deep_tree, rack
@@ -14,12 +17,12 @@ from wiresum.lab.topology import Direction, deep_tree, rack
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--racks", type=int, default=2)
-    parser.add_argument("--hosts", type=int, default=3, help="in each rack")
-    parser.add_argument("--rate", type=float, default=200, help="Mbit/s of the hosts' links")
-    parser.add_argument("--trunk-rate", type=float, default=200, help="Mbit/s of the links between switches")
-    parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
-    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+    parser.add_argument("--racks", type=whole(1, MAX_RANKS, "number of racks"), default=2)
+    parser.add_argument("--hosts", type=whole(1, MAX_RANKS, "number of hosts"), default=3, help="in each rack")
+    parser.add_argument("--rate", type=RATE, default=200, help="Mbit/s of the hosts' links")
+    parser.add_argument("--trunk-rate", type=RATE, default=200, help="Mbit/s of the links between switches")
+    parser.add_argument("--seconds", type=SECONDS, default=0.5, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=pool_slots, help="of the pool; left to the agent if not given")
 
 
 def uplink(lab: Lab) -> float:
@@ -29,12 +32,20 @@ def uplink(lab: Lab) -> float:
     return max(sums, default=0) / 1e6
 
 
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    workers = chosen.racks * chosen.hosts
+    if not 2 <= workers <= MAX_RANKS:  # all of them are also measured around one switch
+        raise ValueError(f"--racks times --hosts must be from 2 to {MAX_RANKS} workers, not {workers}")
+    check_memory(elements_for(chosen.rate, chosen.seconds), workers)
+
+
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("tree", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check, needs=("torch",))
     chosen = experiment.options
     way, trunk = Direction(rate=chosen.rate), Direction(rate=chosen.trunk_rate)
-    elements = int(line_rate(chosen.rate) * chosen.seconds)
+    elements = elements_for(chosen.rate, chosen.seconds)
     topologies = {
         "rack": rack(chosen.racks * chosen.hosts, up=way),
         "tree": deep_tree((chosen.racks, chosen.hosts), up=way, trunk_up=trunk),
@@ -55,7 +66,7 @@ def main() -> None:
                         uplink_megabytes=(uplink(lab) - before) / reductions,
                         tensor_megabytes=elements * 4 / 1e6,
                     )
-        experiment.draw(lambda figure: plot(figure, experiment), width=10)
+        experiment.finish(lambda figure: plot(figure, experiment), width=10)
 
 
 def plot(figure: Any, experiment: Experiment) -> None:

@@ -7,7 +7,9 @@ import argparse
 from collections.abc import Sequence
 from typing import Any
 
-from wiresum.lab.experiment import Experiment, line_rate, measure, ring_rate
+from wiresum.arguments import pool_slots
+from wiresum.lab.experiment import Experiment, measure, ring_rate
+from wiresum.lab.experiment_options import RATE, SECONDS, WORKERS, Distinct, check_memory, elements_for, line_rate
 from wiresum.lab.measure_worker import Task
 from wiresum.lab.topology import Direction, rack
 
@@ -17,16 +19,28 @@ HOLDS = 0.9  # of the links' limit: below it, something else is the limit
 
 def options(parser: argparse.ArgumentParser) -> None:
     """Adds this experiment's own."""
-    parser.add_argument("--rates", type=float, nargs="+", default=[1000, 200], help="Mbit/s of the links")
-    parser.add_argument("--workers", type=int, nargs="+", default=[2, 3, 4, 6, 8], help="at each rate")
-    parser.add_argument("--slow-workers", type=int, nargs="*", default=[16], help="more of them, at the lowest rate")
-    parser.add_argument("--seconds", type=float, default=0.5, help="about how long a reduction takes at the limit")
-    parser.add_argument("--slots", type=int, help="of the pool; left to the agent if not given")
+    parser.add_argument(
+        "--rates", type=RATE, nargs="+", action=Distinct, default=[1000, 200], help="Mbit/s of the links"
+    )
+    parser.add_argument(
+        "--workers", type=WORKERS, nargs="+", action=Distinct, default=[2, 3, 4, 6, 8], help="at each rate"
+    )
+    parser.add_argument(
+        "--slow-workers", type=WORKERS, nargs="*", default=[16], help="more of them, at the lowest rate"
+    )
+    parser.add_argument("--seconds", type=SECONDS, default=0.5, help="about how long a reduction takes at the limit")
+    parser.add_argument("--slots", type=pool_slots, help="of the pool; left to the agent if not given")
+
+
+def check(chosen: argparse.Namespace) -> None:
+    """Whether the options go together."""
+    check_memory(elements_for(max(chosen.rates), chosen.seconds), max(chosen.workers))
+    check_memory(elements_for(min(chosen.rates), chosen.seconds), max(chosen.slow_workers, default=0))
 
 
 def main() -> None:
     """Measures and draws."""
-    experiment = Experiment("workers", __doc__, options)
+    experiment = Experiment(__file__, str(__doc__), options, check, needs=("torch",))
     chosen = experiment.options
     with experiment.running():
         for rate in chosen.rates:
@@ -38,7 +52,7 @@ def main() -> None:
             while share < HOLDS and slower > rate / 4:
                 slower -= rate / 10
                 share = run(experiment, slower, workers, ("wiresum",), part="slower")
-        experiment.draw(lambda figure: plot(figure, experiment), width=4.5 * len(chosen.rates))
+        experiment.finish(lambda figure: plot(figure, experiment), width=4.5 * len(chosen.rates))
 
 
 def run(experiment: Experiment, rate: float, workers: int, backends: Sequence[str], part: str = "workers") -> float:
@@ -49,7 +63,7 @@ def run(experiment: Experiment, rate: float, workers: int, backends: Sequence[st
         for backend in backends:
             task = Task(
                 backend=backend,
-                elements=int(limit * experiment.options.seconds),
+                elements=elements_for(rate, experiment.options.seconds),
                 repeats=experiment.options.repeats,
                 slots=experiment.options.slots,
             )
