@@ -10,7 +10,6 @@ from typing import Any
 
 from mininet.topo import Topo
 
-from protocol.constants import CONTROL_PORT
 from wiresum.lab import topology
 from wiresum.lab.nodes import SWITCHES, WorkerHost
 
@@ -19,9 +18,8 @@ def _add(topo: Any, made: topology.Topology) -> None:
     for host in made.hosts:
         topo.addHost(host.name, ip=f"{host.address}/8", cls=WorkerHost)
     for switch in made.top_down():
-        above = {other.name: other for other in made.switches}.get(switch.parent or "")
-        parent = None if above is None else f"{above.address}:{CONTROL_PORT}"
-        topo.addSwitch(switch.name, address=switch.address, parent=parent)
+        above = {other.name: other.address for other in made.switches}.get(switch.parent or "")
+        topo.addSwitch(switch.name, address=switch.address, above=above)
     for link in made.links:
         topo.addLink(link.child, link.parent)
 

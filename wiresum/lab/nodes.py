@@ -37,6 +37,9 @@ _READY_SECONDS: Final = 120.0  # the first start compiles kernels
 _GRPC_PORT: Final = 9559
 _CPU_PORT: Final = 510
 _QUIET: Final = ("net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
+# The control service's connections carry a packet now and then. Where that is lost a few times in a row, time-outs that
+# double each time would soon be longer than a peer may be silent. The kernel doubles on for streams that are not thin.
+_STEADY: Final = ("net.ipv4.tcp_thin_linear_timeouts=1",)
 # Three tries to find a neighbour, one a second, are too few on links with loss.
 _PATIENCE: Final = ("mcast_probes", "20", "retrans", "200")
 _MANAGEMENT: Final = ("192.168.254.1", "192.168.254.2")  # target and controller, on a link that nobody else sees
@@ -59,7 +62,7 @@ def prepare(node: Any) -> None:
     if VARIABLE in os.environ:
         claim_namespace(node.pid, os.environ[VARIABLE])
     run_in(node.pid, "ip", "link", "set", "lo", "up")
-    run_in(node.pid, "sysctl", "-qw", *_QUIET)
+    run_in(node.pid, "sysctl", "-qw", *_QUIET, *_STEADY)
 
 
 def bring_up(interfaces: Sequence[Any]) -> None:
@@ -119,6 +122,7 @@ class WiresumSwitch(Switch):  # type: ignore[misc]
         logs: folder for what its programs write.
         scratch: folder for their sockets.
         parent: control address of the switch above, in a tree.
+        above: instead of that, the address of the switch above, which is of the same kind.
 
     Attributes:
         control: "host:port" of its control service, as hosts see it: for WIRESUM_SWITCH.
@@ -137,16 +141,22 @@ class WiresumSwitch(Switch):  # type: ignore[misc]
         logs: Path | None = None,
         scratch: Path | None = None,
         parent: str | None = None,
+        above: str | None = None,
         **params: Any,
     ) -> None:
         params["inNamespace"] = True
         super().__init__(name, **params)
         self.address = address or f"10.254.{int(re.sub(r'[^0-9]', '', name)) % 256}.1"
-        self.control = f"{self.address}:{CONTROL_PORT}"
+        self.control = self.control_at(self.address)
         self.slots, self.seed, self.logs, self.scratch = slots, seed, logs, scratch
-        self.parent = parent
+        self.parent = parent if above is None else self.control_at(above)
         self.programs: list[Program] = []
         prepare(self)
+
+    @classmethod
+    def control_at(cls, address: str) -> str:
+        """The control address of a switch of this kind by its address among the hosts."""
+        return f"{address}:{CONTROL_PORT}"
 
     def data_interfaces(self) -> list[Any]:
         """Its Mininet interfaces by port, without the loopback."""
@@ -248,12 +258,16 @@ class _P4Switch(WiresumSwitch):
     def __init__(self, name: str, *, values: int = 64, **params: Any) -> None:
         super().__init__(name, **params)
         self.values = values
-        below, _, last = self.address.rpartition(".")
-        self._controller_address = f"{below}.{int(last) + 1}"
-        self.control = f"{self._controller_address}:{CONTROL_PORT}"
+        self._controller_address = self.control.rpartition(":")[0]
         self._controller_node: Any = None
         # Two of BMv2 with one id collide, even across namespaces.
         self.device_id = int.from_bytes(os.urandom(3)) + 1
+
+    @classmethod
+    def control_at(cls, address: str) -> str:
+        """That of the controller, whose address follows the switch's."""
+        below, _, last = address.rpartition(".")
+        return f"{below}.{int(last) + 1}:{CONTROL_PORT}"
 
     def target_command(self, ports: Sequence[str]) -> list[str]:
         """The target's command line; `ports` as NUMBER@INTERFACE."""
