@@ -15,6 +15,9 @@ PROBE_CPU_INDEX = import urllib.request as u; u.urlopen(u.Request("$(TORCH_CPU_I
 # By default a script in the folder that holds a clone named wiresum would take the clone for the package.
 AS_PATH := --config-settings editable_mode=compat
 
+# The folder of the tour that make mininet has just made, unless it was told another.
+TOUR = $(if $(filter --out% --name%,$(ARGS)),RUN,$$(ls -td runs/*-tour* | head -n 1))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint format bench mininet clean
 
@@ -23,7 +26,7 @@ help:
 	@echo "make test    lint, type check and run the tests"
 	@echo "make lint    lint and type check only"
 	@echo "make format  let ruff lay out the code and mend what it can"
-	@echo "make mininet train over links of 100 Mbit/s between namespaces, with loss (as root)"
+	@echo "make mininet train over links of 100 Mbit/s between namespaces, with loss, and capture it (as root)"
 	@echo "make bench   compare wiresum with Gloo on this machine"
 	@echo "make clean   remove .venv and everything else that these targets made"
 
@@ -44,7 +47,13 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --fix . ; $(BIN)/ruff format .
 
 mininet: $(VENV)/.dev
-	@$(BIN)/wiresum mininet --hosts 4 --rate 100 --loss 0.01 $(ARGS) -- $(BIN)/python examples/train_ddp.py wiresum
+	@$(BIN)/wiresum mininet --hosts 4 --rate 100 --loss 0.01 --pcap --name tour $(ARGS) -- \
+	$(BIN)/python examples/train_ddp.py wiresum
+	@run=$(TOUR); size=$$(du -sh $$run 2>/dev/null | cut -f1); \
+	echo "To look into $$run$${size:+, which has $$size}; docs/look.md says more:"; \
+	echo "  $(BIN)/wiresum trace $$run/*.pcap --png $$run/trace.png"; \
+	echo "  $(BIN)/wiresum trace $$run/*.pcap --slot 0"; \
+	echo "  tshark -X lua_script:protocol/wireshark/wiresum.lua -r $$run/h1.pcap wiresum"
 
 bench: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks.allreduce $(ARGS)
