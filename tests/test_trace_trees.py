@@ -2,7 +2,7 @@
 
 import json
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
@@ -137,6 +137,29 @@ def test_a_missing_host_is_not_blamed_on_switches(tmp_path: Path) -> None:
     job = jobs(write(tmp_path, seen))[1]
     assert job.switch == "10.254.2.1"
     assert "others are missing in the captures; read those of all hosts" in job.notes[0]
+
+
+def test_a_leaf_that_waits_for_the_switch_above_has_lost_nothing(tmp_path: Path) -> None:
+    summary(tmp_path)
+    seen = links()
+    late = 0.05  # in one round, the root's results come so much later, and h1 asks in between
+    for child, packets in seen.items():
+        seen[child] = [
+            replace(packet, at=packet.at + late) if packet.result and packet.at > 0.001 * (ROUNDS - 1) else packet
+            for packet in packets
+        ]
+    again = next(packet for packet in reversed(seen["h1"]) if not packet.result)
+    seen["h1"] = sorted([*seen["h1"], replace(again, at=again.at + late / 2)], key=lambda packet: packet.at)
+    root, leaf, _ = jobs(write(tmp_path, seen))
+    assert root.stalls[0].cause == "no answer to all contributions (1)"
+    assert leaf.stalls[0].cause == "no answer from s1 above (1)"
+    h1 = leaf.ranks[0]
+    assert (h1.name, h1.again["unanswered"], h1.lost_contributions) == ("h1", 1, 0)
+    # But if the leaf passes on only what h1 has sent again, that had been lost before.
+    seen["s2"] = [replace(p, at=p.at + late * 0.6) if p is seen["s2"][-2] else p for p in seen["s2"]]
+    leaf = jobs(write(tmp_path, seen))[1]
+    assert leaf.ranks[0].lost_contributions == 1
+    assert leaf.stalls[0].cause == "contribution of h1 lost or late (1)"
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,12 @@ def analyse(
         wanted = "" if job is None else f" {job}"
         raise WiresumError(f"the captures show no packets of a job{wanted}; jobs in them: {have}")
     end = int(trace.packets["time"][-1])
-    rounds = [find_rounds(each, end=end) for each in chosen]
+    chosen_places = [places[index] for index in order]
+    rounds = [
+        find_rounds(each, end=end, upward=place.upward) for each, place in zip(chosen, chosen_places, strict=True)
+    ]
     reports = []
-    for each, its, place in zip(chosen, rounds, (places[index] for index in order), strict=True):
+    for each, its, place in zip(chosen, rounds, chosen_places, strict=True):
         check = check_sums(trace, each, its, place.upward)
         limit = usual_limit(its) if stall is None else round(stall * 1e9)
         reports.append(_report(trace, each, its, check, limit, ranks, place))
@@ -124,7 +127,7 @@ def _report(
     answer = (rounds.answered - rounds.complete)[answered]
     with_values = np.unique(job.chunk[job.packets["kind"] >> 4 == MSG_VALUES])
     done = np.count_nonzero(np.isin(rounds.chunk[rounds.finished], with_values))
-    stalls = find_stalls(job, rounds, limit=limit, origin=origin, all_seen=whole is not False)
+    stalls = find_stalls(job, rounds, limit=limit, origin=origin, all_seen=whole is not False, parent=place.parent)
     return JobReport(
         switch=job.switch_address,
         name=job.switch_name,

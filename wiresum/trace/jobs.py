@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.constants import MAX_RANKS, MAX_SLOTS, PREFIX_BYTES, SLOT_MASK, VALUES_PER_PACKET
 from wiresum.trace.captures import Integers
@@ -73,6 +74,11 @@ class Job:
         """`name:port` or `address:port` of `address << 16 | port`."""
         known = self.nodes.get(address >> 16)
         return endpoint(address) if known is None else f"{known}:{address & 0xFFFF}"
+
+    def chunk_of(self, tsi: npt.NDArray[np.uint32]) -> Integers:
+        """Chunk numbers as `chunk` counts them."""
+        found: Integers = (tsi - np.uint32(self.first_tsi)).astype(np.uint32).view(np.int32).astype(np.int64)
+        return found
 
     def tsi(self, chunk: int) -> int:
         """The chunk number as packets carry it."""

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from wiresum.trace.captures import Integers
 from wiresum.trace.jobs import Job
-from wiresum.trace.packets import Mask
+from wiresum.trace.packets import Mask, Table
 
 NEVER: Final = np.iinfo(np.int64).max
 
@@ -36,7 +36,8 @@ class Rounds:
         answered: when the first result was seen.
         last: the rank that contributed last, -1 if not all did or if there is only one.
         lag: by how much it came after the one before it.
-        finisher: the rank whose packet came last before the result, -1 without one.
+        finisher: the rank whose packet came last before the result, or before a leaf passed the chunk on; -1 without a
+            result.
         repaired: whether that packet was sent again, when all had contributed: so one before it had been lost.
         waited: from `begin` to `answered`, or to the end of the captures.
         round_trip: of each rank, from its contribution to its result; -1 where it was sent more often before that.
@@ -74,8 +75,14 @@ class Rounds:
         return finished
 
 
-def find_rounds(job: Job, *, end: int) -> Rounds:
-    """Reads the rounds off a job's packets; `end` is the time at which the captures end."""
+def find_rounds(job: Job, *, end: int, upward: Table | None = None) -> Rounds:
+    """Reads the rounds off a job's packets.
+
+    Args:
+        end: the time at which the captures end.
+        upward: what the job's switch, if it is a leaf, sent to its parent: it had all contributions then, though it
+            has no result yet.
+    """
     time, ranks = job.packets["time"], max(1, len(job.ranks))
     chunk, row = np.unique(job.chunk, return_inverse=True)
     up = np.flatnonzero(~job.is_result)
@@ -101,7 +108,8 @@ def find_rounds(job: Job, *, end: int) -> Rounds:
     at, where = time[again], row[again]
     reason = np.where(at > answered[where], ANSWERED, np.where(at > complete[where], UNANSWERED, WAITING))
 
-    before = up[time[up] <= answered[row[up]]]
+    passed_on = np.minimum(answered, _passed_on(job, chunk, upward))
+    before = up[time[up] <= passed_on[row[up]]]
     finisher, repaired = np.full(len(chunk), -1), np.zeros(len(chunk), bool)
     finisher[row[before]] = job.rank[before]  # the last assignment stays, and it is the latest
     reason_of = np.full(len(time), -1)
@@ -137,6 +145,17 @@ def find_rounds(job: Job, *, end: int) -> Rounds:
         again_rank=job.rank[again],
         again_reason=reason,
     )
+
+
+def _passed_on(job: Job, chunk: Integers, upward: Table | None) -> Integers:
+    """When a leaf first sent each chunk to its parent."""
+    first = np.full(len(chunk), NEVER)
+    if upward is not None and len(upward):
+        numbers = job.chunk_of(upward["tsi"])
+        place = np.minimum(np.searchsorted(chunk, numbers), len(chunk) - 1)
+        known = chunk[place] == numbers
+        np.minimum.at(first, place[known], upward["time"][known])
+    return first
 
 
 def _first(

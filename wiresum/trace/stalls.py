@@ -63,10 +63,13 @@ def usual_limit(rounds: Rounds) -> int:
     return max(_LEAST, _TIMES_USUAL * int(np.median(done)) if len(done) else 0)
 
 
-def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int, all_seen: bool) -> list[Stall]:
+def find_stalls(
+    job: Job, rounds: Rounds, *, limit: int, origin: int, all_seen: bool, parent: str | None = None
+) -> list[Stall]:
     """The stalls of more than `limit` nanoseconds, in the order of their beginnings; `origin` is second 0.
 
-    Where not all ranks are in the captures, nothing says that a contribution was lost: others may have been late.
+    Where not all ranks are in the captures, nothing says that a contribution was lost: others may have been late. At a
+    leaf, what nothing else explains is a wait for `parent`, the switch above it.
     """
     stalled = np.flatnonzero(rounds.waited > limit)
     if not len(stalled):
@@ -81,6 +84,10 @@ def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int, all_seen: 
     new[1:] = begin[1:] > open_until[:-1]
     edges = [*np.flatnonzero(new).tolist(), len(stalled)]
     names = job.names
+    if parent is not None and all_seen:
+        why = f"no answer from {parent} above"
+    else:
+        why = "no answer to all contributions" if all_seen else "no answer, others may be missing"
 
     stalls = []
     for first, stop in pairwise(edges):
@@ -98,7 +105,7 @@ def find_stalls(job: Job, rounds: Rounds, *, limit: int, origin: int, all_seen: 
                 repairing=_count(names, repairing[first:stop].sum(axis=0)),
                 lost=_count(names, np.bincount(rounds.finisher[part][repaired], minlength=len(names))),
                 unexplained=int(np.count_nonzero(~explained & ~repaired)),
-                why_unexplained="no answer to all contributions" if all_seen else "no answer, others may be missing",
+                why_unexplained=why,
             )
         )
     return stalls

@@ -75,7 +75,7 @@ def check_sums(trace: Trace, job: Job, rounds: Rounds, upward: Table | None = No
 
     answers, answered_row, answer_index = packets, results_row, results
     if upward is not None:
-        chunk = (upward["tsi"] - np.uint32(job.first_tsi)).astype(np.uint32).view(np.int32).astype(np.int64)
+        chunk = job.chunk_of(upward["tsi"])
         place = np.minimum(np.searchsorted(rounds.chunk, chunk), len(rounds) - 1)
         known = np.flatnonzero((rounds.chunk[place] == chunk) & (upward["captured"] == upward["length"]))
         answered_row, first = np.unique(place[known], return_index=True)
