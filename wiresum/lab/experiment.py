@@ -220,7 +220,8 @@ class Experiment:
         if self._complete:
             self.tell(f"{why}; the results are complete")
         elif self.rows and self.files.partial.exists():
-            self.tell(f"{why}; {len(self.rows)} rows are in {self.files.partial}, and no other results were touched")
+            kept = f"the rows so far ({len(self.rows)}) are in {self.files.partial}"
+            self.tell(f"{why}; {kept}, and no other results were touched")
         else:
             self.tell(f"{why}; no results were touched")
         raise SystemExit(code)
