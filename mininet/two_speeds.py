@@ -3,6 +3,7 @@
 sudo .venv/bin/python mininet/two_speeds.py [software|model|bmv2]
 """
 
+import argparse
 import sys
 
 from mininet.link import TCLink
@@ -17,8 +18,11 @@ ELEMENTS = 100_000
 
 def main() -> None:
     """Builds the network, reduces once, and takes it away again."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kind", nargs="?", choices=SWITCHES, default="software", help="of switch (default: software)")
+    kind = parser.parse_args().kind
     setLogLevel("info")
-    net = Mininet(controller=None, switch=SWITCHES[sys.argv[1] if len(sys.argv) > 1 else "software"], host=WorkerHost)
+    net = Mininet(controller=None, switch=SWITCHES[kind], host=WorkerHost)
     switch = net.addSwitch("s1")
     for name, rate in (("h1", 100), ("h2", 10)):
         net.addLink(net.addHost(name), switch, cls=TCLink, bw=rate)

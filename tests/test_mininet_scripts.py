@@ -1,7 +1,8 @@
 """wiresum's classes in Mininet scripts of other people's, which know nothing of runs."""
 
+import ast
 import os
-import shutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,17 +24,10 @@ custom = runpy.run_path("mininet/topologies.py")
 net = Mininet(topo=custom["topos"]["tree"](2, 1), switch=custom["switches"][sys.argv[1]], controller=None)
 try:
     net.start()
-    code = (
-        "import os, numpy, wiresum\\n"
-        "with wiresum.Communicator(rank=int(os.environ['RANK']), world_size=2) as comm:\\n"
-        "    array = numpy.full(5000, comm.rank + 1, numpy.int32)\\n"
-        "    comm.all_reduce(array)\\n"
-        "    print('sums', set(array.tolist()))"
-    )
     workers = []
     for rank, (host, leaf) in enumerate((("h1", "s2"), ("h2", "s3"))):
-        variables = {**own_environment(), "RANK": str(rank), "WIRESUM_SWITCH": net[leaf].control}
-        workers.append(net[host].launch(host, [sys.executable, "-c", code], environment=variables))
+        variables = {**own_environment(), "RANK": str(rank), "WORLD_SIZE": "2", "WIRESUM_SWITCH": net[leaf].control}
+        workers.append(net[host].launch(host, [sys.executable, sys.argv[2]], environment=variables))
     for worker in workers:
         print(worker.name, worker.await_line("sums .*", 60).group())
 finally:
@@ -41,21 +35,50 @@ finally:
 """
 
 
-def run(*command: str) -> "subprocess.CompletedProcess[str]":
+SUM = """
+import os, numpy, wiresum
+with wiresum.Communicator(rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"])) as comm:
+    array = numpy.full(20_000, comm.rank + 1, numpy.int32)
+    comm.all_reduce(array)
+    print("sums", set(array.tolist()))
+"""
+
+
+def run(*command: str, folder: Path = ROOT) -> "subprocess.CompletedProcess[str]":
     """Runs Python, which has ended with all that it has started when this returns."""
     with RunMark() as mark:
         environment = {**os.environ, VARIABLE: mark.id, "PYTHONPATH": str(ROOT)}
         return subprocess.run(
-            [sys.executable, *command], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=90
+            [sys.executable, *command], cwd=folder, env=environment, capture_output=True, text=True, timeout=90
         )
 
 
-@pytest.mark.parametrize("kind", ["software", "model", "bmv2"])
+@pytest.mark.parametrize("kind", ["software", "model"])
 def test_trees_for_mininets_own_command(kind: str, tmp_path: Path) -> None:
-    if kind == "bmv2" and shutil.which("simple_switch_grpc") is None:
-        pytest.skip("needs BMv2's simple_switch_grpc on PATH")
-    script = tmp_path / "custom.py"
+    script, worker = tmp_path / "custom.py", tmp_path / "sum.py"
     script.write_text(CUSTOM)
-    done = run(str(script), kind)
+    worker.write_text(SUM)
+    done = run(str(script), kind, str(worker))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["h1 sums {3}", "h2 sums {3}"]
+
+
+def test_the_script_in_the_documentation_gives_each_way_its_own(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "mininet.md").read_text()
+    (script,) = re.findall(r"(?ms)^```python\n(.*?)^```$", text)
+    (tmp_path / "two_ways.py").write_text(script)
+    (tmp_path / "sum.py").write_text(SUM)
+    done = run("two_ways.py", "sum.py", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    *said, counted = done.stdout.splitlines()
+    assert sorted(said) == [f"h{i} sums {{6}}" for i in (1, 2, 3)]
+    ways = ast.literal_eval(counted)
+    assert ways["up"]["bytes"] > 80_000
+    assert ways["down"]["bytes"] > 80_000
+
+
+def test_a_rack_with_two_speeds_takes_kinds_of_switches_only() -> None:
+    done = run("mininet/two_speeds.py", "foo")
+    assert done.returncode == 2
+    assert "invalid choice: 'foo'" in done.stderr
+    assert "Traceback" not in done.stderr

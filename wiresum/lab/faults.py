@@ -70,7 +70,7 @@ def _injector(topology: Topology, kind: str, kernel: Kernel, directions: list[Di
     if others:
         missing.append(
             f"ordinary traffic (ping, TCP) meets no {', '.join(others)}: this kernel has no netem "
-            "(the mechanism 'wire' would do it, at some ten thousand packets per second)"
+            "(the mechanism 'wire' would do it, up to some fifty thousand packets per second at a link)"
         )
     return FaultPlan(mechanism="injector", ordinary_loss=loss and kernel.nftables, what=what, missing=tuple(missing))
 
