@@ -51,7 +51,6 @@ mininet: $(VENV)/.dev
 	$(BIN)/python examples/train_ddp.py wiresum
 	@run=$(TOUR); size=$$(du -sh $$run 2>/dev/null | cut -f1); \
 	echo "To look into $$run$${size:+, which has $$size}; docs/look.md says more:"; \
-	echo "  $(BIN)/wiresum trace $$run/*.pcap --png $$run/trace.png"; \
 	echo "  $(BIN)/wiresum trace $$run/*.pcap --slot 0"; \
 	echo "  tshark -X lua_script:protocol/wireshark/wiresum.lua -r $$run/h1.pcap wiresum"
 

@@ -84,7 +84,11 @@ def test_a_command_runs_on_every_host(tmp_path: Path, worker: str) -> None:
     (folder,) = (tmp_path / "runs").glob("*-rack2-software")
     assert {path.name for path in folder.iterdir()} == {
         "h1.log", "h2.log", "s1.log", "h1.pcap", "h2.pcap", "summary.json",
+        "trace.txt", "trace.png",
     }  # fmt: skip
+    assert summary["trace"] == ["trace.txt", "trace.png"]
+    assert "job 0 at s1 (10.254.1.1): 2 ranks" in (folder / "trace.txt").read_text()
+    assert "summary.json, trace.txt, trace.png, 3 logs, 2 captures" in run.stderr
     assert "summed on" in (folder / "h1.log").read_text()
     assert (folder / "h1.pcap").stat().st_size > 800_000
 

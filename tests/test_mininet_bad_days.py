@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+import wiresum.lab.kernel
 from tests.lab_runs import MAIN, ROOT, LabRun, why_not
+from wiresum.cli import main
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -127,6 +129,15 @@ def test_a_prompt_that_is_interrupted(tmp_path: Path) -> None:
     assert "Traceback" not in run.stderr
     assert run.summary()["problems"] == ["interrupted by SIGTERM"]
     assert [host["code"] for host in run.summary()["hosts"]] == [0, 0]  # of the command before the prompt
+
+
+def test_an_interrupt_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(wiresum.lab.kernel, "check_machine", lambda **_: signal.raise_signal(signal.SIGINT))
+    assert main(["mininet", "--out", str(tmp_path / "runs"), "--", "true"]) == 130
+    assert "Traceback" not in capfd.readouterr().err
+    assert not (tmp_path / "runs").exists()
 
 
 def test_an_interrupt_while_the_network_is_built(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ def _run(
     from wiresum.lab.captures import Captures
     from wiresum.lab.folders import drop_if_empty, hand_over, new_folder
     from wiresum.lab.network import Lab, LabSettings
+    from wiresum.lab.pictures import RunTrace
     from wiresum.lab.progress import Progress
     from wiresum.lab.run import CommandResult, lost_shells, run_command
     from wiresum.lab.summary import save, show, summarize
@@ -148,6 +149,7 @@ def _run(
     with ExitStack() as undo:
         undo.callback(drop_if_empty, folder)
         undo.callback(hand_over, folder)
+        trace = undo.enter_context(RunTrace(folder, tell=screen.tell, stop=interruption.pending))
         screen.tell(f"building {topology.name} of kind {args.switch}; logs in {folder}")
         progress = Progress(screen)
         lab = undo.enter_context(Lab(settings, logs=folder, on_step=progress.step))
@@ -159,6 +161,7 @@ def _run(
             where = folder if args.pcap == Path() else args.pcap
             progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))
+            trace.follow(captures)
         # Whatever comes from here on, there will be a summary.
         interruption.hold()
         start = time.monotonic()
