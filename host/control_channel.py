@@ -20,7 +20,7 @@ from protocol.control_grpc import ControlStub, grpc
 from protocol.errors import ClosedError, JoinRefusedError, SwitchLostError, SwitchUnreachableError, WiresumError
 from protocol.packets import Address
 
-CALL_TIMEOUT: Final = 5.0  # seconds for the switch to answer a call that waits for no other worker
+CALL_TIMEOUT: Final = 15.0  # seconds for the switch to answer a call that waits for no other worker; links may be lossy
 _ERROR_BY_STATUS: Final = {grpc.StatusCode[name]: error for error, name in STATUS_BY_ERROR.items()}
 _CLIENT_OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),

@@ -48,7 +48,7 @@ def measure(state: Any, sample: float, now: float) -> None:
         state.rttvar += (abs(state.srtt - sample) - state.rttvar) / 4
         state.srtt += (sample - state.srtt) / 8
     # Where ranks take turns at being late, even most answers may have waited for one of them; the fastest did not. As
-    # with BBR, that of the last ten seconds counts. `receive` takes it from answers to repeated chunks too, for which it
+    # with BBR, that of the last ten seconds counts. `receive` takes it from answers to repeated chunks, too, where it
     # may come out too short: a time-out that is too short costs a few probes, one that is too long makes this rank the
     # one that is late, and so the time-outs of all others long.
     if now >= state.fastest_until:

@@ -19,8 +19,8 @@ from protocol.errors import JoinRefusedError, SwitchLostError, SwitchUnreachable
 from protocol.packets import Address
 from switch.admission import JoinWish
 
-CALL_SECONDS: Final = 5.0  # for the parent to answer a call that waits for no other rank
-_OPEN_SECONDS: Final = 15.0  # and for each step of connecting, where links may lose packets
+CALL_SECONDS: Final = 15.0  # for the parent to answer a call that waits for no other rank; links may lose packets
+_OPEN_SECONDS: Final = 15.0  # and for each step of connecting
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.enable_retries", 0),
