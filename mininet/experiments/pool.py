@@ -81,6 +81,7 @@ def pools(experiment: Experiment, lab: Lab, rate: float, delay: float, elements:
             part="pool",
             rate_mbit=rate,
             delay_ms=delay,
+            faults_by=lab.plan.mechanism,
             asked=slots,
             values=VALUES,
             elements=some,
