@@ -85,11 +85,23 @@ class Interruption:
 
 
 @contextmanager
-def signals_ignored() -> Iterator[None]:
-    """Within, the signals that end a run do nothing."""
-    before: Mapping[signal.Signals, Any] = {number: signal.signal(number, signal.SIG_IGN) for number in _SIGNALS}
+def signals_later() -> Iterator[None]:
+    """Within, the signals that end a run do nothing; one that came takes effect afterwards.
+
+    Programs that are started within are spared them, too: a terminal sends Ctrl-C to all that it runs.
+    """
+    came: list[int] = []  # where another thread takes it; this one leaves it pending
+    before: Mapping[signal.Signals, Any] = {
+        number: signal.signal(number, lambda number, _: came.append(number))
+        for number in _SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
+        if came:
+            signal.raise_signal(came[0])

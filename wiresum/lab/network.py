@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 from protocol.constants import DATA_PORT
 from protocol.faults import FaultRates
 from wiresum.lab.faults import FaultPlan, plan_faults
-from wiresum.lab.interruption import signals_ignored
+from wiresum.lab.interruption import signals_later
 from wiresum.lab.kernel import Kernel, check_machine, kernel
 from wiresum.lab.marks import VARIABLE, RunMark
 from wiresum.lab.names import mount_names
@@ -312,7 +312,7 @@ class Lab:
 
     def close(self) -> None:
         """Ends every process and namespace of the network; idempotent. Ctrl-C waits until it is done."""
-        with signals_ignored():
+        with signals_later():
             for wire in self.wires:
                 wire.end(grace=1.0)
             for node in reversed(self._nodes):
