@@ -81,6 +81,7 @@ def test_a_network_that_is_broken_at_the_prompt(tmp_path: Path) -> None:
         run.type("h1 ip link delete h1-eth0", "sh echo deleted")
         run.read_until(b"deleted\n")
         os.kill(run.wait_for("mininet:h2"), signal.SIGKILL)
+        run.wait_for_none("mininet:h2")
         assert run.end(signal.SIGTERM) == 128 + signal.SIGTERM
         assert run.left() == []
     assert "Traceback" not in run.stderr
