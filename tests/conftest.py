@@ -21,12 +21,14 @@ settings.load_profile("wiresum")
 # would still be at it while the other has nothing left to do.
 _LONG: Final = (
     "test_mininet",
+    "test_mininet_traffic",
     "test_demo",
     "test_target_drops",
     "test_pytorch_example",
     "test_target_fuzz",
     "test_target_training",
     "test_mininet_bad_days",
+    "test_mininet_scripts",
     "test_switch_command",
     "test_pytorch_groups",
     "test_controller_rack",
