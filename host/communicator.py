@@ -44,8 +44,8 @@ class Communicator:
         switch: control address, "host:port" or "host"; None takes the environment variable WIRESUM_SWITCH.
         job: name that the ranks of one job share and no other job on the switch uses at the same time; None takes
             WIRESUM_JOB, or else "default".
-        rank: 0 to world_size - 1.
-        world_size: ranks of the job, at most 32 on one switch and 1024 over a tree of switches.
+        rank: 0 to world_size - 1; None takes RANK, which torchrun sets.
+        world_size: ranks of the job, at most 32 on one switch and 1024 over a tree of switches; None takes WORLD_SIZE.
         values_per_packet: 32, 64, 128, 256 (which fits an Ethernet frame), 512, 1024 or 2048; None takes
             WIRESUM_VALUES_PER_PACKET, or else the most that the switch can add, up to 256.
         slots: pool size, a power of two; None takes WIRESUM_SLOTS, or else leaves it to the switch, which takes no more
@@ -67,8 +67,8 @@ class Communicator:
         *,
         switch: str | None = None,
         job: str | None = None,
-        rank: int,
-        world_size: int,
+        rank: int | None = None,
+        world_size: int | None = None,
         values_per_packet: int | None = None,
         slots: int | None = None,
         timeout: float = 300.0,
@@ -79,7 +79,8 @@ class Communicator:
         switch = environment.switch_or(switch)
         if switch is None:
             raise ValueError(f"no switch: give switch='host:port' or set {environment.SWITCH}=host:port")
-        rank, world_size = _integer("rank", rank), _integer("world_size", world_size)
+        rank = _integer("rank", environment.rank_or(rank))
+        world_size = _integer("world_size", environment.world_size_or(world_size))
         if values_per_packet is not None:
             values_per_packet = _integer("values_per_packet", values_per_packet)
             size_code(values_per_packet)

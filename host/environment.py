@@ -1,4 +1,4 @@
-"""The variables WIRESUM_* of the environment, for whatever joins a job: a `Communicator`, the backend, the hook.
+"""Variables of the environment, for whatever joins a job: WIRESUM_*, and those by which torchrun tells ranks apart.
 
 An empty variable counts as one that is not set. A variable whose setting was given as an argument is not looked at.
 """
@@ -14,6 +14,8 @@ SWITCH: Final = "WIRESUM_SWITCH"
 JOB: Final = "WIRESUM_JOB"
 SLOTS: Final = "WIRESUM_SLOTS"
 VALUES: Final = "WIRESUM_VALUES_PER_PACKET"
+RANK: Final = "RANK"
+WORLD_SIZE: Final = "WORLD_SIZE"
 
 
 def switch_or(given: str | None) -> str | None:
@@ -53,6 +55,31 @@ def values_or(given: int | None) -> int | None:
         ValueError: the variable holds no number that a packet may have.
     """
     return _number(VALUES, size_code, f"one of {', '.join(map(str, VALUES_PER_PACKET))}") if given is None else given
+
+
+def rank_or(given: int | None) -> int:
+    """`given`, or else the rank in RANK.
+
+    Raises:
+        ValueError: the variable holds no number, or nothing says the rank.
+    """
+    return _needed("rank", RANK) if given is None else given
+
+
+def world_size_or(given: int | None) -> int:
+    """`given`, or else the number of ranks in WORLD_SIZE.
+
+    Raises:
+        ValueError: the variable holds no number, or nothing says how many there are.
+    """
+    return _needed("world_size", WORLD_SIZE) if given is None else given
+
+
+def _needed(name: str, variable: str) -> int:
+    number = _number(variable, int, "a whole number")
+    if number is None:
+        raise ValueError(f"no {name}: give {name}=, or set {variable} as torchrun does")
+    return number
 
 
 def _text(variable: str) -> str | None:

@@ -127,6 +127,27 @@ def test_switch_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest
         assert communicator.job == "default"
 
 
+def test_rank_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torchrun and `wiresum mininet` set it."""
+    monkeypatch.setenv("WIRESUM_SWITCH", text(switch.control_address))
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ValueError, match="no rank: give rank=, or set RANK as torchrun does"):
+        Communicator(world_size=1)
+    with pytest.raises(ValueError, match="no world_size: give world_size=, or set WORLD_SIZE as torchrun does"):
+        Communicator(rank=0)
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with Communicator() as communicator:
+        assert (communicator.rank, communicator.world_size) == (0, 1)
+        assert (communicator.all_reduce(np.ones(3, np.float32)) == 1).all()
+    with pytest.raises(ValueError, match="rank must be from 0 to world_size - 1 = 0, not 1"):
+        Communicator(rank=1)
+    monkeypatch.setenv("RANK", "first")
+    with pytest.raises(ValueError, match="RANK must be a whole number, not 'first'"):
+        Communicator()
+
+
 def test_pool_packets_and_job_from_the_environment(switch: SoftwareSwitch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WIRESUM_SWITCH", text(switch.control_address))
     monkeypatch.setenv("WIRESUM_SLOTS", "8")
