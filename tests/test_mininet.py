@@ -87,7 +87,9 @@ def test_a_command_runs_on_every_host(tmp_path: Path, worker: str) -> None:
         "trace.txt", "trace.png",
     }  # fmt: skip
     assert summary["trace"] == ["trace.txt", "trace.png"]
-    assert "job 0 at s1 (10.254.1.1): 2 ranks" in (folder / "trace.txt").read_text()
+    trace = (folder / "trace.txt").read_text()
+    assert "job 0 at s1 (10.254.1.1): 2 ranks" in trace
+    assert f"rounds: {counters['results']:,} finished, 0 without a result" in trace  # up to the last packet
     assert "summary.json, trace.txt, trace.png, 3 logs, 2 captures" in run.stderr
     assert "summed on" in (folder / "h1.log").read_text()
     assert (folder / "h1.pcap").stat().st_size > 800_000

@@ -4,6 +4,7 @@ import mmap
 import os
 import signal
 import struct
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
@@ -14,6 +15,9 @@ from wiresum.lab.topology import LinkSpec
 from wiresum.processes import describe_exit
 
 _READY_SECONDS: Final = 20.0
+# tcpdump asks the kernel for packets in blocks, which come when they are full or a second old. What is in a block when
+# tcpdump is told to end is lost, and nobody counts it.
+_BLOCK_SECONDS: Final = 1.2
 _FULL_BYTES: Final = 65536
 _FILE_HEADER, _RECORD_HEADER = 24, 16
 
@@ -51,7 +55,8 @@ class Captures:
             raise
 
     def stop(self) -> tuple[dict[str, str], list[str]]:
-        """Ends them; returns the files by link, and what went wrong."""
+        """Ends them when they have what has passed so far; returns the files by link, and what went wrong."""
+        time.sleep(_BLOCK_SECONDS)
         early = {program.name: code for program in self._programs if (code := program.poll()) is not None}
         end_all(self._programs, gentle=signal.SIGINT)
         found = {program.name: self._incomplete(program, early.get(program.name)) for program in self._programs}
