@@ -3,9 +3,11 @@
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -76,7 +78,7 @@ def run_command(
         command: its words, the same everywhere, or a function of the rank.
         logs: folder for HOST.log.
         environment: variables added to this process's and the worker's own.
-        on_line: called from threads with a host's name and each line it writes.
+        on_line: called from threads, one at a time, with a host's name and each line it writes.
         on_tick: called many times a second.
         time_limit: seconds until it is ended, with exit code 124.
         grace: see above.
@@ -84,6 +86,12 @@ def run_command(
     """
     started: list[Program] = []
     deadline = None if time_limit is None else time.monotonic() + time_limit
+    telling = threading.Lock()
+
+    def tell(host: str, line: str) -> None:
+        with telling:
+            on_line(host, line)
+
     try:
         for rank, host in enumerate(lab.topology.hosts):
             if stop() is not None:
@@ -94,7 +102,7 @@ def run_command(
                     command(rank) if callable(command) else command,
                     environment=_environment(lab, rank, environment or {}),
                     log=logs / f"{host.name}.log",
-                    on_line=lambda line, name=host.name: on_line(name, line),
+                    on_line=partial(tell, host.name),
                 )
             )
         code, problems = _await(lab, started, deadline, on_tick, grace, stop)
