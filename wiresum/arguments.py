@@ -38,23 +38,26 @@ def pool_slots(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is not a power of two from 1 to {MAX_SLOTS}") from None
 
 
-def number(least: float, most: float, what: str, *, above: bool = False) -> Callable[[str], float]:
-    """A type for numbers from `least` (or `above` it) to `most`; infinity and NaN are none."""
+def number(least: float, most: float, what: str, *, above: bool = False, below: bool = False) -> Callable[[str], float]:
+    """A type for numbers from `least` (or `above` it) to `most` (or `below` it); infinity and NaN are none."""
 
     def parse(text: str) -> float:
         try:
             value = float(text)
         except ValueError:
             value = math.nan
-        if not least <= value <= most or (above and value == least):
+        if not least <= value <= most or (above and value == least) or (below and value == most):
             bounds = f"above {least:g} and up" if above else f"from {least:g}"
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what} {bounds} to {most:.10g}")
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not {what} {bounds} to {'below ' if below else ''}{most:.10g}"
+            )
         return value
 
     return parse
 
 
 share = number(0, 1, "a share")
+loss = number(0, 1, "a share of lost packets", below=True)  # of all, nothing would pass
 
 
 def ipv4(text: str) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from protocol.constants import check_slots, size_code
-from wiresum.arguments import number, path, share, whole
+from wiresum.arguments import loss, number, path, share, whole
 from wiresum.lab.faults import MECHANISMS
 from wiresum.lab.topology import Direction, Topology, from_text, rack
 
@@ -21,17 +21,6 @@ if TYPE_CHECKING:
 _DAY: Final = 86_400.0  # seconds
 _RATE: Final = number(0.01, 100_000, "a rate in Mbit/s")
 _KINDS: Final = ("software", "model", "bmv2")
-
-
-def _loss(text: str) -> float:
-    """A share of packets, but not all."""
-    try:
-        value = share(text)
-    except argparse.ArgumentTypeError:
-        value = 1.0
-    if value == 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share of lost packets from 0 to below 1")
-    return value
 
 
 def add_parser(subparsers: Any) -> None:
@@ -67,10 +56,10 @@ def add_parser(subparsers: Any) -> None:
         metavar="N",
         help="full frames that a link's queue holds (%(default)s)",
     )
-    add("--loss", type=_loss, default=0.0, metavar="SHARE", help="share of packets, from 0 to below 1, each way")
+    add("--loss", type=loss, default=0.0, metavar="SHARE", help="share of packets, from 0 to below 1, each way")
     for name in ("duplicate", "reorder"):
         add(f"--{name}", type=share, default=0.0, metavar="SHARE", help="share of packets, 0 to 1, each way")
-    add("--trunk-loss", type=_loss, metavar="SHARE", help="loss between switches (default: --loss)")
+    add("--trunk-loss", type=loss, metavar="SHARE", help="loss between switches (default: --loss)")
     add("--faults-by", choices=MECHANISMS, default="auto", help="what makes the faults (default: %(default)s)")
     add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
     add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")
@@ -185,9 +174,9 @@ def _run(
 
             screen.clear()
             prompt(lab, _worker_variables(args), interruption)
-        gone = lost_shells(lab.lost_nodes()) if lab.lost_nodes() else ""
-        if gone and gone not in result.problems:
-            result = replace(result, problems=(*result.problems, gone))
+        gone = lab.lost_nodes()
+        if gone and lost_shells(gone) not in result.problems:
+            result = replace(result, problems=(*result.problems, lost_shells(gone)))
         result = result.ended_by(interruption.number)
         seconds = time.monotonic() - start
         progress.step("gathering what switches and links have counted")

@@ -182,7 +182,7 @@ class Lab:
         low, high = self.interfaces(link)
         netem = self.plan.mechanism == "netem"
         for end, direction in ((low, link.up), (high, link.down)):
-            if self.settings.frames_are_packets or self.plan.mechanism in ("netem", "wire"):
+            if self._without_offloads:
                 offloads_off(*end)
             shape(*end, direction, self.kernel, netem=netem, segment_tcp=self.plan.ordinary_loss)
         if self.plan.ordinary_loss:
@@ -191,6 +191,16 @@ class Lab:
                     lose(*end, direction.loss, spare_udp_port=DATA_PORT)
         if self._wired(link):
             self._wire(link)
+
+    @property
+    def _without_offloads(self) -> bool:
+        """Whether every link does without segmentation offload; P4 switches do so anyway."""
+        return self.settings.frames_are_packets or self.plan.mechanism in ("netem", "wire")
+
+    @property
+    def frames_are_packets(self) -> bool:
+        """Whether segmentation offload is off everywhere."""
+        return self._without_offloads or self.settings.kind != "software"
 
     def _wired(self, link: LinkSpec) -> bool:
         return self.plan.mechanism == "wire" and (link.up.faulty or link.down.faulty)

@@ -70,17 +70,12 @@ def summarize(
         "topology": asdict(topology),
         "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": list(lab.plan.missing)},
         "rates": "HTB" if any(d.rate for link in topology.links for d in (link.up, link.down)) else "none",
-        "frames_are_packets": _frames_are_packets(lab),
+        "frames_are_packets": lab.frames_are_packets,
         "links": {link.child: lab.link_counters(link) for link in topology.links},
         "counters": counters,
         "captures": dict(captures),
         "machine": machine(),
     }
-
-
-def _frames_are_packets(lab: Lab) -> bool:
-    """Whether segmentation offload is off everywhere, as P4 switches and some faults need it."""
-    return lab.settings.frames_are_packets or lab.settings.kind != "software" or lab.plan.mechanism in ("netem", "wire")
 
 
 def save(summary: Mapping[str, Any], folder: Path) -> Path:
