@@ -23,7 +23,7 @@ from switch.job_events import (
     Remove,
     Tell,
 )
-from switch.jobs import LEAF_GRACE, WATCH_GRACE, JobTable
+from switch.jobs import WATCH_GRACE, JobTable
 from switch.service_base import DRAIN_INTERVAL, ServiceBase
 from switch.tree.stalls import combine, heard_by_rank
 
@@ -209,7 +209,7 @@ class ControlService(ServiceBase[DataPlane]):
                 done.add_done_callback(partial(self._removed, number))
             case JoinDone(membership):
                 self._mailboxes[membership] = asyncio.Queue()
-                loop.call_later(WATCH_GRACE + LEAF_GRACE, self._forget, membership)
+                loop.call_later(2 * WATCH_GRACE, self._forget, membership)
                 self._answer(membership, lambda answer: answer.set_result(effect))
             case JoinFailed(membership, error):
                 self._answer(membership, lambda answer: answer.set_exception(error))

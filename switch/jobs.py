@@ -9,6 +9,7 @@ import secrets
 from typing import Final
 
 from protocol.constants import MAX_RANKS
+from protocol.control import PING_INTERVAL, PING_TIMEOUT
 from protocol.errors import JoinRefusedError, JoinTimeoutError
 from switch.admission import (
     JobNumbers,
@@ -26,8 +27,9 @@ from switch.job_endings import EndingJobs
 from switch.job_events import Begin, Install, JoinDone, JoinFailed, Tell
 from switch.job_state import Job, Member, State
 
-WATCH_GRACE: Final = 5.0  # seconds in which a rank must open its watch after its join
-LEAF_GRACE: Final = 10.0  # the same for a leaf switch, which first installs the job, and waits for leaves below it
+# Seconds in which a rank must open its watch after its join, and a leaf switch, which first installs the job and waits
+# for leaves below it. A host whose packets get lost may be silent for as long without being taken for dead.
+WATCH_GRACE: Final = PING_INTERVAL + PING_TIMEOUT
 
 
 class JobTable(EndingJobs):
@@ -106,7 +108,7 @@ class JobTable(EndingJobs):
     def _answer(self, job: Job, member: Member, now: float) -> None:
         assert job.number is not None
         via = member.wish.via
-        member.deadline, member.answered = now + (WATCH_GRACE if via is None else LEAF_GRACE), True
+        member.deadline, member.answered = now + WATCH_GRACE, True
         ranks = () if via is None else job.below[via]
         self._effects.append(JoinDone(member.membership, job.number, job.slots, ranks))
 
@@ -175,8 +177,7 @@ class JobTable(EndingJobs):
                 self._give_up(job, member)
             else:
                 del self._members[membership]
-                grace = WATCH_GRACE if member.wish.via is None else LEAF_GRACE
-                self._lose(job, member, f"died: it opened no watch within {grace:g} s after joining")
+                self._lose(job, member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
         for job in list(self._jobs):
             if job.inquiry is not None and job.inquiry.ends <= now:
                 self._conclude(job, late=True)

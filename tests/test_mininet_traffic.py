@@ -3,11 +3,14 @@
 import shutil
 from collections import Counter
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 
 import pytest
 
+from protocol.faults import FaultRates
 from tests.lab_runs import LabRun, why_not
+from wiresum.lab.wire import Fates
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
 
@@ -33,6 +36,16 @@ else:
         time.sleep(0.05)
     assert done["end"]["sum_sent"]["bytes"] >= 200_000, done  # the server ends before it has counted all
 print("crossed")
+"""
+# One request to the switch, and no other.
+PING = """
+import os, socket, struct
+if os.environ["RANK"] == "1":
+    with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as raw:
+        raw.settimeout(10)
+        raw.sendto(struct.pack("!BBHHH", 8, 0, 0xF7FD, 1, 1), (os.environ["WIRESUM_SWITCH"].partition(":")[0], 0))
+        assert raw.recv(100)[20] == 0
+print("answered")
 """
 # Sums that a float could not hold, of numbers that differ everywhere.
 SUM = """
@@ -83,3 +96,21 @@ def test_a_tree_of_three_levels_with_loss_everywhere_sums_exactly(tmp_path: Path
         lost.update({row["name"]: row["value"] for row in report["counters"] if row["job"] is None})
     for way in ("in", "out", "up_in", "up_out"):
         assert lost[f"fault_{way}_lost"] > 0, way
+
+
+def test_a_neighbour_is_found_on_a_link_that_loses_the_first_questions(tmp_path: Path) -> None:
+    rates = FaultRates(loss=0.3)
+
+    def passes(seed: str, frames: int) -> list[bool]:
+        fates = Fates(rates, seed)
+        return [fates.take(b"", 0.0) == 1 for _ in range(frames)]
+
+    # More questions are lost than a kernel asks by default; then question, answer, request and reply pass.
+    there = [False] * 5 + [True] * 4
+    seed = next(n for n in count() if passes(f"{n} h2 there", 9) == there and all(passes(f"{n} h2 back", 4)))
+    script = tmp_path / "ping.py"
+    script.write_text(PING)
+    faults = ["--loss", str(rates.loss), "--faults-by", "wire", "--seed", str(seed)]
+    with LabRun("--hosts", "2", *faults, "--", "python", str(script), out=tmp_path / "runs") as run:
+        assert run.end() == 0, run.stdout.decode() + run.stderr
+        assert run.left() == []

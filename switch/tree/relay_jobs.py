@@ -26,7 +26,7 @@ from switch.admission import (
 )
 from switch.control_messages import is_last
 from switch.dataplane import JobSpec, LeafPlane, Uplink
-from switch.jobs import LEAF_GRACE, WATCH_GRACE
+from switch.jobs import WATCH_GRACE
 from switch.service_base import DRAIN_INTERVAL, ServiceBase
 from switch.tree.parent import Parent, upward
 from switch.tree.relay_state import RelayJob, RelayMember
@@ -114,7 +114,7 @@ class RelayJobs(ServiceBase[LeafPlane]):
                 if member.wish.via is not None:
                     self._answer(member, ranks=below[member.wish.via])
             job.check_leaves()
-            async with asyncio.timeout(LEAF_GRACE):
+            async with asyncio.timeout(WATCH_GRACE):
                 await job.leaves_ready
             followed = job.active
             for member in followed:
@@ -176,12 +176,11 @@ class RelayJobs(ServiceBase[LeafPlane]):
                     membership=member.membership, job_number=member.job.number, slots=member.job.slots, ranks=ranks
                 )
             )
-        grace = LEAF_GRACE if member.is_below_leaf else WATCH_GRACE
-        asyncio.get_running_loop().call_later(grace, self._expect_watch, member, grace)
+        asyncio.get_running_loop().call_later(WATCH_GRACE, self._expect_watch, member)
 
-    def _expect_watch(self, member: RelayMember, grace: float) -> None:
+    def _expect_watch(self, member: RelayMember) -> None:
         if not member.watched:
-            self._lose(member, f"died: it opened no watch within {grace:g} s after joining")
+            self._lose(member, f"died: it opened no watch within {WATCH_GRACE:g} s after joining")
             self._members.pop(member.membership, None)
 
     # What the parent tells

@@ -65,6 +65,11 @@ def prepare(node: Any) -> None:
     run_in(node.pid, "sysctl", "-qw", *_QUIET, *_STEADY)
 
 
+def be_patient(pid: int, interface: str) -> None:
+    """Lets neighbours be found through an interface even if many packets are lost."""
+    run_in(pid, "ip", "ntable", "change", "name", "arp_cache", "dev", interface, *_PATIENCE)
+
+
 def bring_up(interfaces: Sequence[Any]) -> None:
     """Sets the links of these interfaces up at both ends, and waits until the kernel sends packets through them.
 
@@ -74,7 +79,7 @@ def bring_up(interfaces: Sequence[Any]) -> None:
     ends = [end for interface in interfaces for end in (interface.link.intf1, interface.link.intf2)]
     for end in ends:
         run_in(end.node.pid, "ip", "link", "set", end.name, "up")
-        run_in(end.node.pid, "ip", "ntable", "change", "name", "arp_cache", "dev", end.name, *_PATIENCE)
+        be_patient(end.node.pid, end.name)
     deadline = time.monotonic() + _UP_SECONDS
     for end in ends:
         # An end that was up before its peer drops what it is given until the kernel has looked again.
@@ -91,6 +96,11 @@ class WorkerHost(Host):  # type: ignore[misc]
         super().__init__(name, **params)
         self.programs: list[Program] = []
         prepare(self)
+
+    def addIntf(self, intf: Any, *args: Any, **options: Any) -> None:  # noqa: N802 - Mininet's name
+        """Takes an interface, whatever is at its other end."""
+        super().addIntf(intf, *args, **options)
+        be_patient(self.pid, intf.name)
 
     def launch(
         self,
@@ -227,7 +237,7 @@ class SoftwareSwitch(WiresumSwitch):
             run_in(self.pid, "ip", "link", "set", interface.name, "master", _BRIDGE)
         run_in(self.pid, "ip", "address", "add", f"{self.address}/{_NETMASK}", "dev", _BRIDGE)
         run_in(self.pid, "ip", "link", "set", _BRIDGE, "up")
-        run_in(self.pid, "ip", "ntable", "change", "name", "arp_cache", "dev", _BRIDGE, *_PATIENCE)
+        be_patient(self.pid, _BRIDGE)
         bring_up(self.data_interfaces())
         words = ["switch", "--bind", self.address, "--seed", str(self.seed)]
         words += ["--port", str(DATA_PORT), "--control-port", str(CONTROL_PORT)]
