@@ -13,6 +13,7 @@ from protocol.control import (
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
     STATUS_BY_ERROR,
+    connection_patience,
     format_address,
     parse_address,
 )
@@ -49,15 +50,18 @@ class ControlChannel:
         self.address = self._probe(host, port, timeout)
         self._process = os.getpid()
         self._closed = False
-        family = "ipv6" if ":" in self.address[0] else "ipv4"
-        self._channel = grpc.insecure_channel(f"{family}:{format_address(self.address)}", options=_CLIENT_OPTIONS)
-        self.stub = ControlStub(self._channel)
+        self._open()
         let_go_in_children(self)
         try:
-            self.info = self._describe(host, timeout)
+            self.info = self._read(self._describe(timeout), host)
         except BaseException:
             self.close()
             raise
+
+    def _open(self) -> None:
+        family = "ipv6" if ":" in self.address[0] else "ipv4"
+        self._channel = grpc.insecure_channel(f"{family}:{format_address(self.address)}", options=_CLIENT_OPTIONS)
+        self.stub = ControlStub(self._channel)
 
     def _probe(self, host: str, port: int, timeout: float) -> Address:
         """The IP address and port that accept a connection.
@@ -74,24 +78,33 @@ class ControlChannel:
             reason = (getattr(error, "strerror", None) or str(error)).lower()
         raise SwitchUnreachableError(f"cannot reach the switch's control service at {self.name}: {reason}")
 
-    def _describe(self, host: str, timeout: float) -> SwitchInfo:
-        # gRPC's own deadline never passes in a child that was forked while its parent used gRPC.
-        answer = self.stub.Describe.future(pb.DescribeRequest(), timeout=timeout)
-        try:
-            reply = answer.result(timeout + 1)
-        except grpc.FutureTimeoutError:
-            raise SwitchUnreachableError(
-                f"cannot reach the switch's control service at {self.name}: gRPC is dead in this process. If it was "
-                "forked from one that was connected to a switch, start it in another way, such as multiprocessing's "
-                "'spawn', or fork before connecting"
-            ) from None
-        except grpc.RpcError as error:
-            status, details = _status(error)
-            if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+    def _describe(self, timeout: float) -> pb.DescribeReply:
+        """The switch's first answer. A connection that brings none is replaced by a fresh one."""
+        details = ""
+        for attempt, patience in enumerate(connection_patience(timeout)):
+            if attempt:
+                self._channel.close()
+                self._open()
+            answer = self.stub.Describe.future(pb.DescribeRequest(), timeout=patience)
+            try:
+                # gRPC's own deadline never passes in a child that was forked while its parent used gRPC.
+                return answer.result(patience + 1)
+            except grpc.FutureTimeoutError:
+                raise SwitchUnreachableError(
+                    f"cannot reach the switch's control service at {self.name}: gRPC is dead in this process. If it "
+                    "was forked from one that was connected to a switch, start it in another way, such as "
+                    "multiprocessing's 'spawn', or fork before connecting"
+                ) from None
+            except grpc.RpcError as error:
+                status, details = _status(error)
+                if status is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    break
                 details = f"no answer within {timeout:g} s"
-            raise SwitchUnreachableError(
-                f"{self.name} accepts connections, but does not answer as a switch's control service: {details}"
-            ) from None
+        raise SwitchUnreachableError(
+            f"{self.name} accepts connections, but does not answer as a switch's control service: {details}"
+        )
+
+    def _read(self, reply: pb.DescribeReply, host: str) -> SwitchInfo:
         if reply.protocol_version != PROTOCOL_VERSION:
             raise JoinRefusedError(
                 f"the switch at {self.name} speaks protocol version {reply.protocol_version}, and this worker version "

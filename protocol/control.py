@@ -1,5 +1,6 @@
 """What both ends of the control service agree on besides its messages."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from protocol.constants import CONTROL_PORT
@@ -24,6 +25,8 @@ ABOVE: Final = "the switch above it"  # with this begin the details of an UNAVAI
 PING_INTERVAL: Final = 2.0
 PING_TIMEOUT: Final = 8.0
 
+_FIRST_PATIENCE: Final = 3.0
+
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),
     ("grpc.keepalive_timeout_ms", round(PING_TIMEOUT * 1000)),
@@ -34,6 +37,20 @@ CHANNEL_OPTIONS: Final = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", round(PING_INTERVAL * 500)),
 )
+
+
+def connection_patience(seconds: float) -> Iterator[float]:
+    """How long to wait for the first answer on one fresh connection after the other, within so many seconds in all.
+
+    TCP waits for seconds before it repeats the first data of a connection whose opening lost a packet (RFC 6298,
+    section 5.7). Where that gets lost as well, a fresh connection is faster.
+    """
+    patience = _FIRST_PATIENCE
+    while seconds >= 2 * patience:
+        yield patience
+        seconds -= patience
+        patience *= 2
+    yield seconds
 
 
 def format_address(address: Address) -> str:

@@ -11,6 +11,7 @@ from protocol.control import (
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
+    connection_patience,
     format_address,
     parse_address,
 )
@@ -80,16 +81,27 @@ class Parent:
                 f"a switch cannot be its own parent: {self.name} is the control address of this one; "
                 f"give that of another switch"
             )
+        details = ""
+        for attempt, patience in enumerate(connection_patience(_OPEN_SECONDS)):
+            if attempt:
+                await self._channel.close()
+            self._connect()
+            try:
+                await self._describe(patience)
+                return
+            except grpc.aio.AioRpcError as error:
+                details = error.details() or error.code().name
+                if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    break
+                details = f"no answer within {_OPEN_SECONDS:g} s"
+        reason = "it lost" if details.startswith(ABOVE) else "no control service answers there:"
+        raise self._unreachable(f"{reason} {details}")
+
+    def _connect(self) -> None:
         family = "ipv6" if ":" in self._ip else "ipv4"
         target = f"{family}:{format_address((self._ip, self._port))}"
         self._channel = grpc.aio.insecure_channel(target, options=_OPTIONS)
         self.stub = ControlStub(self._channel)
-        try:
-            await self._describe(_OPEN_SECONDS)
-        except grpc.aio.AioRpcError as error:
-            details = error.details() or error.code().name
-            reason = "it lost" if details.startswith(ABOVE) else "no control service answers there:"
-            raise self._unreachable(f"{reason} {details}") from None
 
     async def describe(self) -> pb.DescribeReply:
         """What the parent has to offer, with the host that packets must be sent to.

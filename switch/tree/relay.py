@@ -83,6 +83,7 @@ class RelayService(RelayJobs):
             await asyncio.wait(self._tasks, timeout=_CLOSE_SECONDS)
         for task in self._tasks:
             task.cancel()
+        self._attachment = None  # its call would keep the connection open
         await self._parent.close()
         await asyncio.to_thread(self._plane_calls.shutdown)
 
