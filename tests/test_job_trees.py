@@ -86,7 +86,7 @@ def test_all_are_told_to_begin_at_once() -> None:
     effects = table.effects()
     assert events(effects) == {first: Begin(), third: Begin(), fourth: Begin()}
     assert only(effects, JoinDone) == [JoinDone(second, 0, 128)]
-    assert table.next_deadline() == 7.5  # for the watch of rank 1
+    assert table.next_deadline() == 12.5  # for the watch of rank 1
 
 
 def test_a_leaf_that_cannot_take_the_job_ends_it_for_all_with_its_reason() -> None:
