@@ -217,10 +217,9 @@ class ControlClient:
     def _live(self, membership: Membership) -> None:
         """Opens the stream by which the switch sees that this worker lives."""
         opened = threading.Event()
-        self._watcher = threading.Thread(
-            target=self._watch, args=(membership, opened), name="wiresum-watch", daemon=True
-        )
-        self._watcher.start()
+        watcher = threading.Thread(target=self._watch, args=(membership, opened), name="wiresum-watch", daemon=True)
+        watcher.start()
+        self._watcher = watcher  # only now: another thread may close, which waits for its end
         opened.wait(CALL_TIMEOUT)
 
     def _watch(self, membership: Membership, opened: threading.Event) -> None:

@@ -220,6 +220,22 @@ def test_close_ends_a_join_that_waits(rack: Rack) -> None:
     wait_until(lambda: rack.server.jobs() == [], "the switch to notice")
 
 
+def test_close_at_the_very_moment_of_a_join(rack: Rack, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ControlClient(rack.switch)
+    start = threading.Thread.start
+
+    def close_first(thread: threading.Thread) -> None:
+        if thread.name == "wiresum-watch":
+            client.close()
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", close_first)
+    client.join(job="train", rank=0, world_size=1, udp=("127.0.0.1", 20000), values=256, slots=64, timeout=5.0)
+    with pytest.raises(ClosedError):
+        client.stall()
+    wait_until(lambda: rack.server.jobs() == [], "the switch to notice")
+
+
 # Disagreement and diagnosis
 
 
