@@ -77,7 +77,7 @@ def test_ordinary_traffic_crosses_a_rack(what: str, kind: str, tmp_path: Path) -
     with LabRun(*command, out=tmp_path / "runs") as run:
         assert run.end() == 0, run.stdout.decode() + run.stderr
         assert run.left() == []
-    assert sorted(run.stdout.decode().splitlines()[-2:]) == ["[h1] crossed", "[h2] crossed"]
+    assert {"[h1] crossed", "[h2] crossed"} <= set(run.stdout.decode().splitlines())
     links = run.summary()["links"]
     # It took the links, from the second host to the first at least.
     assert links["h2"]["up"]["bytes"] > 100_000
