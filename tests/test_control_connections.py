@@ -4,7 +4,7 @@ import socket
 import socketserver
 import threading
 from contextlib import closing, suppress
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
     def __init__(self, address: Address, mute: set[int]) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
         self.to, self.mute = address, mute
-        self.accepted = 0
+        self.numbers: dict[Address, int] = {}
         self.over = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
 
@@ -48,6 +48,11 @@ class Forwarder(socketserver.ThreadingTCPServer):
     def address(self) -> str:
         """Its own."""
         return text(self.socket.getsockname())
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Numbers a connection, and has a thread of its own hand it on."""
+        self.numbers[client_address] = len(self.numbers)
+        super().process_request(request, client_address)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -64,9 +69,7 @@ class _Connection(socketserver.BaseRequestHandler):
     server: Forwarder
 
     def handle(self) -> None:
-        number = self.server.accepted
-        self.server.accepted += 1
-        if number in self.server.mute:
+        if self.server.numbers[self.client_address] in self.server.mute:
             self.server.over.wait()
             return
         with socket.create_connection(self.server.to) as onward:
@@ -91,7 +94,7 @@ def test_a_worker_that_gets_no_answer_tries_a_fresh_connection(mute: set[int]) -
             array = np.ones(1000, np.float32)
             communicator.all_reduce(array)
             assert (array == 1).all()
-        assert forwarder.accepted == len({PROBE, FIRST_OF_GRPC}) + len(mute)
+        assert len(forwarder.numbers) == len({PROBE, FIRST_OF_GRPC}) + len(mute)
 
 
 def test_a_leaf_switch_that_gets_no_answer_tries_a_fresh_connection() -> None:
@@ -101,4 +104,4 @@ def test_a_leaf_switch_that_gets_no_answer_tries_a_fresh_connection() -> None:
             closing(ControlClient(text(leaf.control_address))) as client,
         ):
             assert client.info.total_slots > 0
-        assert forwarder.accepted == len({PROBE, FIRST_OF_GRPC}) + 1
+        assert len(forwarder.numbers) == len({PROBE, FIRST_OF_GRPC}) + 1

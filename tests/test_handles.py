@@ -89,7 +89,7 @@ def test_nothing_but_waiting_takes_time_while_another_collective_waits(switch: S
         if communicator.rank == 0:
             taken = time.monotonic() - began
             measured.set()
-            assert taken < 0.5
+            assert taken < LIMIT / 10
         assert (handle.wait() == 2).all()
 
     run_ranks(switch, 2, body)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from wiresum.lab.folders import new_folder
 from wiresum.lab.programs import LabError, Program, end_all, run_in
 from wiresum.lab.run import CommandResult, run_command
@@ -35,6 +36,9 @@ class Nearby:
 
     def lost_nodes(self) -> list[str]:
         return []
+
+    def programs(self) -> list[Program]:
+        return self.own
 
     def failed_programs(self) -> list[tuple[Program, int]]:
         return [(program, code) for program in self.own if (code := program.poll()) is not None]
@@ -66,12 +70,14 @@ def test_commands_find_our_own_python_first(nearby: Nearby, tmp_path: Path) -> N
     assert Path((tmp_path / "h1.log").read_text().strip()).parent == Path(sys.executable).parent
 
 
-def test_the_first_failure_in_time_is_the_exit_code(nearby: Nearby, tmp_path: Path) -> None:
-    script = "case $RANK in 2) exit 7;; 1) sleep 2; exit 3;; esac"
-    result = run(nearby, script, tmp_path)
+def test_the_first_failure_in_time_is_the_exit_code(
+    nearby: Nearby, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wiresum.lab.run._POLL_SECONDS", 5.0)  # so that ends themselves must wake it up
+    result = run(nearby, "case $RANK in 2) exit 7;; *) sleep 1; exit 3;; esac", tmp_path)
     assert result.code == 7
-    assert [host.code for host in result.hosts] == [0, 3, 7]
-    assert result.problems == ("h3 exited with code 7", "h2 exited with code 3")
+    assert [host.code for host in result.hosts] == [3, 3, 7]
+    assert result.problems == ("h3 exited with code 7", "h1 exited with code 3", "h2 exited with code 3")
 
 
 def test_others_have_a_while_to_notice(nearby: Nearby, tmp_path: Path) -> None:
@@ -103,6 +109,31 @@ def test_a_log_on_a_full_disk_is_said_and_the_command_goes_on(nearby: Nearby, tm
     assert result.code == 0
     assert len(result.problems) == 3
     assert "h1.log is not complete: No space left on device" in result.problems[0]
+
+
+def test_a_switchs_log_on_a_full_disk_is_said(nearby: Nearby, tmp_path: Path) -> None:
+    (tmp_path / "s1.log").symlink_to("/dev/full")
+    command = ["bash", "-c", "echo ready; exec sleep 987"]
+    nearby.own.append(Program("s1", command, namespace=None, log=tmp_path / "s1.log"))
+    nearby.own[0].await_line("ready", 20)
+    result = run(nearby, "true", tmp_path)
+    assert result.code == 0
+    assert result.problems == (f"{tmp_path}/s1.log is not complete: No space left on device",)
+
+
+def test_lines_that_come_after_the_end_are_left_out(nearby: Nearby, tmp_path: Path) -> None:
+    late_comer = f"while [ ! -e {tmp_path}/over ]; do echo late; sleep 0.01; done"
+    script = f"echo in time; setsid bash -c '{late_comer}' & sleep 0.1"
+    result = run(nearby, script, tmp_path)
+    assert result.code == 0
+    written = (tmp_path / "h1.log").read_text()
+    assert written.startswith("in time\n")
+    late = [thread for thread in threading.enumerate() if thread.name.startswith("output of h")]
+    assert late
+    (tmp_path / "over").touch()
+    for thread in late:
+        thread.join(20)  # an exception in one of them fails the test
+    assert (tmp_path / "h1.log").read_text() == written
 
 
 def test_a_program_that_never_gets_ready() -> None:
@@ -164,12 +195,14 @@ def test_programs_end_with_whoever_started_them(tmp_path: Path) -> None:
     done = run_in_child(code)
     assert done == -signal.SIGKILL
     pid = int((tmp_path / "pid").read_text())
-    for _ in range(1000):
-        if not Path(f"/proc/{pid}/cmdline").exists() or not Path(f"/proc/{pid}/cmdline").read_bytes():
-            return
-        os.sched_yield()
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+    wait_until(lambda: not running(pid), "the program is still there")
+
+
+def running(pid: int) -> bool:
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())  # of one that nobody has waited for it is empty
+    except OSError:
+        return False
 
 
 def run_in_child(code: str) -> int:

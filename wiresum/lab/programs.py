@@ -59,11 +59,12 @@ def run_in(place: int | Path | None, *command: str, timeout: float = 30.0) -> st
 
 
 class Log:
-    """A file of lines that takes a full disk calmly: it stops, and remembers why."""
+    """A file of lines that takes a full disk calmly: it stops, and remembers why. Thread-safe."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.problem = ""
+        self._lock = threading.Lock()
         self._file: IO[str] | None = None
         try:
             self._file = path.open("a", errors="replace", buffering=1)
@@ -71,20 +72,23 @@ class Log:
             self._fail(error)
 
     def write(self, line: str) -> None:
-        """Adds a line."""
-        if self._file is not None and not self.problem:
-            try:
-                self._file.write(line + "\n")
-            except OSError as error:
-                self._fail(error)
+        """Adds a line; after `close`, nothing."""
+        with self._lock:
+            if self._file is not None and not self.problem:
+                try:
+                    self._file.write(line + "\n")
+                except OSError as error:
+                    self._fail(error)
 
     def close(self) -> None:
         """Idempotent."""
-        if self._file is not None:
-            try:
-                self._file.close()
-            except OSError as error:
-                self._fail(error)
+        with self._lock:
+            file, self._file = self._file, None
+            if file is not None:
+                try:
+                    file.close()
+                except OSError as error:
+                    self._fail(error)
 
     def _fail(self, error: OSError) -> None:
         self.problem = self.problem or f"{self.path} is not complete: {error.strerror}"
@@ -168,11 +172,14 @@ class Program:
 
     def said(self) -> str:
         """The last lines of its output."""
+        if self.poll() is not None:  # they may not have been read yet
+            self._reader.join(_DRAIN_SECONDS)
         return "\n".join(self._tail)
 
     def failure(self, what: str) -> LabError:
         """An error that says `what` happened to it and what it said last."""
-        return LabError(f"{self.name} {what}" + (f"; it said:\n{self.said()}" if self._tail else ""))
+        said = self.said()
+        return LabError(f"{self.name} {what}" + (f"; it said:\n{said}" if said else ""))
 
     def await_line(self, pattern: str, seconds: float) -> re.Match[str]:
         """Waits for a line that begins as `pattern` says; only before anything else has waited.

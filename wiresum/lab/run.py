@@ -1,6 +1,7 @@
 """Runs one command on every host of a network, as torchrun would, and gathers what comes of it."""
 
 import os
+import select
 import signal
 import sys
 import threading
@@ -9,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from wiresum.lab.network import Lab
 from wiresum.lab.programs import Program, end_all
@@ -105,16 +106,18 @@ def run_command(
                     on_line=partial(tell, host.name),
                 )
             )
-        code, problems = _await(lab, started, deadline, on_tick, grace, stop)
+        with _Ends(started) as ends:
+            code, problems = _await(lab, started, ends, deadline, on_tick, grace, stop)
     finally:
         end_all(started)
-    ends = [_code(program.poll() or 0) for program in started]
-    problems += [program.log.problem for program in started if program.log is not None and program.log.problem]
+    codes = [_code(program.poll() or 0) for program in started]
+    logs_of = [program.log for program in (*started, *lab.programs()) if program.log is not None]
+    problems += [log.problem for log in logs_of if log.problem]
     return CommandResult(
         code=code,
         hosts=tuple(
-            HostResult(name=program.name, code=end, seconds=round(program.seconds, 3), log=f"{program.name}.log")
-            for program, end in zip(started, ends, strict=True)
+            HostResult(name=program.name, code=own, seconds=round(program.seconds, 3), log=f"{program.name}.log")
+            for program, own in zip(started, codes, strict=True)
         ),
         problems=tuple(problems),
     )
@@ -128,9 +131,35 @@ def _environment(lab: Lab, rank: int, more: Mapping[str, str]) -> dict[str, str]
     return {**inherited, "PATH": path, **lab.worker_environment(rank), **more}
 
 
+class _Ends:
+    """Wakes up when a program ends, so that ends are seen in the order in which they come."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._descriptors = {program.name: os.pidfd_open(program.pid) for program in programs}
+        self._poll = select.poll()
+        for descriptor in self._descriptors.values():
+            self._poll.register(descriptor, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Returns after so many seconds, or when one of those ends that are not forgotten."""
+        self._poll.poll(seconds * 1000)
+
+    def forget(self, name: str) -> None:
+        """Its end is known."""
+        self._poll.unregister(self._descriptors[name])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for descriptor in self._descriptors.values():
+            os.close(descriptor)
+
+
 def _await(
     lab: Lab,
     running: Sequence[Program],
+    ends: _Ends,
     deadline: float | None,
     on_tick: Callable[[Sequence[Program]], None],
     grace: float,
@@ -146,6 +175,7 @@ def _await(
             if status is None or program.name in ended:
                 continue
             ended.add(program.name)
+            ends.forget(program.name)
             if status:
                 problems.append(f"{program.name} {describe_exit(status)}")
                 code = code or _code(status)
@@ -170,7 +200,7 @@ def _await(
         if end is not None and now > end:
             return code or _FAILURE, [*problems, f"{left} did not end by themselves within {grace:g} s of that"]
         on_tick(running)
-        time.sleep(_POLL_SECONDS)
+        ends.wait(_POLL_SECONDS)
 
 
 def lost_shells(names: Sequence[str]) -> str:
