@@ -47,6 +47,12 @@ def test_what_ordinary_traffic_does_not_meet_is_said() -> None:
     assert plan.ordinary_loss
     (text,) = plan.missing
     assert "meets no delay" in text
+    assert "has no netem" in text
+    (text,) = plan_faults(rack(2, up=SLOW), "software", FULL, "injector").missing
+    assert "the mechanism 'netem' would do it" in text
+    coarse = plan_faults(rack(2, up=LOSSY), "software", replace(BARE, htb=False))
+    assert not coarse.ordinary_loss
+    assert "not lost: this kernel has no HTB" in coarse.missing[0]
     without = plan_faults(rack(2, up=LOSSY), "software", replace(BARE, nftables=False))
     assert not without.ordinary_loss
     assert "not lost" in without.missing[0]

@@ -68,6 +68,7 @@ def test_a_terminal_has_one_line_that_host_output_replaces(
     progress.tick(PROGRAMS)
     assert shown(made) == "12 s: h1, h3 running\r\x1b[2K12 s: h1, h3 running"
     screen.line("h1", "epoch 1")
+    assert screen.close()
     assert shown(made).endswith("\r\x1b[2K")
     assert capsys.readouterr().out == "[h1] epoch 1\n"
     progress.tick(PROGRAMS)
@@ -92,6 +93,7 @@ def test_a_closed_terminal_ends_nothing(capsys: pytest.CaptureFixture[str]) -> N
     made.file.close()
     screen.tell("hello")
     screen.line("h1", "still there")
+    assert screen.close()
     assert capsys.readouterr().out == "[h1] still there\n"
 
 

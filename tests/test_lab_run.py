@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from wiresum.lab.folders import new_folder
+from wiresum.lab.folders import hand_over, new_folder
 from wiresum.lab.programs import LabError, Program, end_all, run_in
 from wiresum.lab.run import CommandResult, run_command
 from wiresum.lab.topology import Topology, rack
@@ -183,6 +183,17 @@ def test_folders_of_runs(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LabError, match="cannot make the run's folder"):
         new_folder(tmp_path / "file", "x")
+
+
+@pytest.mark.skipif(bool(os.geteuid()), reason="needs root, to give folders to others")
+def test_folders_are_theirs_who_called_sudo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setenv("SUDO_GID", "2345")
+    made = new_folder(tmp_path / "my" / "runs", "x")
+    (made / "log").touch()
+    hand_over(made)
+    owners = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in (tmp_path, *tmp_path.rglob("*"))}
+    assert owners == dict.fromkeys(("my", "runs", made.name, "log"), (1234, 2345)) | {tmp_path.name: (0, 0)}
 
 
 def test_programs_end_with_whoever_started_them(tmp_path: Path) -> None:

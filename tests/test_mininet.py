@@ -194,7 +194,19 @@ def test_the_prompt(tmp_path: Path) -> None:
         run.read_until(b"capturing for 2 s\n")
         go.touch()
         run.read_until(b"[h2] summed\n")
-        run.type("counters", "links", "packets h1 0.1", "trace h3", "slots s2", "workers sleep 987 &", "exit")
+        run.type(
+            "counters",
+            "links",
+            "packets h1 0.1",
+            "trace h3",
+            "slots s2",
+            "h2 ip link set h2-eth0 down",
+            "trace h2 1",
+            "links",
+            "sh echo still here",
+            "workers sleep 987 &",
+            "exit",
+        )
         assert run.end() == 0, run.stderr
         assert run.left() == []
     said = run.stdout.decode()
@@ -217,6 +229,8 @@ def test_the_prompt(tmp_path: Path) -> None:
         "h1: no packets of wiresum",
         "say at which host or switch, of h1, h2, s1",
         "there is no switch s2; there are s1",
+        "That device is not up",  # and the prompt goes on
+        "still here",
     ):
         assert line in said, line
     assert re.search(r"^  rank 1 \(h2\) is missing in 10; heard \d+\.\d s ago$", said, re.MULTILINE)

@@ -177,6 +177,19 @@ def test_a_run_that_is_killed_and_the_next_one(daemon: list[str], tmp_path: Path
         assert killed.left() == []
 
 
+@pytest.mark.parametrize("way", ["time limit", "SIGTERM"])
+def test_output_that_nobody_reads_holds_no_end_up(way: str, tmp_path: Path) -> None:
+    limit = ["--time-limit", "2"] if way == "time limit" else []
+    with LabRun("--hosts", "2", *limit, "--", "yes", out=tmp_path / "runs") as run:
+        run.wait_for_many("yes", 2)
+        if not limit:
+            run.process.send_signal(signal.SIGTERM)
+        code = 124 if limit else 128 + signal.SIGTERM
+        assert run.process.wait(30) == code
+        assert run.left() == []
+    assert run.summary()["exit_code"] == code
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"

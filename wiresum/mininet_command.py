@@ -1,6 +1,7 @@
 """`wiresum mininet`: builds a network of hosts and switches, and runs a command on every host of it."""
 
 import argparse
+import os
 import shlex
 import time
 from collections.abc import Sequence
@@ -64,7 +65,14 @@ def add_parser(subparsers: Any) -> None:
     add("--slots", type=int, metavar="N", help="WIRESUM_SLOTS: slots of a worker's pool, a power of two")
     add("--values", type=int, metavar="N", help="WIRESUM_VALUES_PER_PACKET: values in a packet")
     add("--seed", type=whole(0, 2**63 - 1, "seed"), default=0, help="of the faults (default: %(default)s)")
-    add("--pcap", nargs="?", const=Path(), type=path, metavar="DIR", help="capture every link (default: into the run)")
+    add(
+        "--pcap",
+        nargs="?",
+        const=Path(),
+        type=path,
+        metavar="DIR",
+        help="capture every link (default: into the run, else into DIR/RUN)",
+    )
     add("--out", type=path, default=Path("runs"), help="where a folder for the run is made (default: %(default)s)")
     add("--name", help="of the run")
     add(
@@ -102,22 +110,26 @@ def run(args: argparse.Namespace) -> int:
 
     screen = Screen(quiet=args.quiet)
     with Interruption() as interruption:
+        code = 1
         try:
             for gone in remove_leftovers():
                 screen.tell(f"removed what {gone} had left behind: it was killed")
-            return _run(args, topology, command, screen, interruption)
+            code = _run(args, topology, command, screen, interruption)
         except Interrupted as error:
             screen.tell(f"interrupted by {error.number.name} while the network was built: nothing has run")
-            return 128 + error.number
+            code = 128 + error.number
         finally:
             screen.clear()
+            if not screen.close():  # nobody reads what we write, and Python would wait for it at its end
+                os._exit(code)
+    return code
 
 
 def _run(
     args: argparse.Namespace, topology: Topology, command: Sequence[str], screen: "Screen", interruption: "Interruption"
 ) -> int:
     from wiresum.lab.captures import Captures
-    from wiresum.lab.folders import drop_if_empty, hand_over, new_folder
+    from wiresum.lab.folders import drop_if_empty, hand_over, make_folder, new_folder
     from wiresum.lab.network import Lab, LabSettings
     from wiresum.lab.pictures import RunTrace
     from wiresum.lab.progress import Progress
@@ -133,7 +145,7 @@ def _run(
         frames_are_packets=args.pcap is not None,
     )
     if args.pcap is not None:
-        args.pcap.mkdir(parents=True, exist_ok=True)
+        make_folder(args.pcap)
     folder = new_folder(args.out, args.name or f"{topology.name}-{args.switch}")
     with ExitStack() as undo:
         undo.callback(drop_if_empty, folder)
@@ -147,7 +159,9 @@ def _run(
             screen.tell(f"warning: {text}")
         captures = None
         if args.pcap is not None:
-            where = folder if args.pcap == Path() else args.pcap
+            where = folder if args.pcap == Path() else args.pcap / folder.name
+            make_folder(where)
+            undo.callback(hand_over, where)
             progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))
             trace.follow(captures)

@@ -62,17 +62,29 @@ def _injector(topology: Topology, kind: str, kernel: Kernel, directions: list[Di
     what = "the software switches' seeded injector, for wiresum's packets"
     missing = []
     loss = any(direction.loss for direction in directions)
-    if loss and kernel.nftables:
+    ordinary_loss = loss and kernel.nftables and kernel.htb
+    if ordinary_loss:
         what += "; nftables (random, not seeded) loses ordinary traffic at the same rate"
     elif loss:
-        missing.append("ordinary traffic (ping, TCP) is not lost: nft or the kernel's numgen is missing")
+        missing.append(f"ordinary traffic (ping, TCP) is not lost: {_what_is_missing(kernel)}")
     others = [name for name in ("delay", "duplicate", "reorder") if any(getattr(d, name) for d in directions)]
     if others:
         missing.append(
-            f"ordinary traffic (ping, TCP) meets no {', '.join(others)}: this kernel has no netem "
-            "(the mechanism 'wire' would do it, up to some fifty thousand packets per second at a link)"
+            f"ordinary traffic (ping, TCP) meets no {', '.join(others)}: "
+            + (
+                "the mechanism 'netem' would do it"
+                if kernel.netem
+                else "this kernel has no netem (the mechanism 'wire' would do it, up to some fifty thousand packets "
+                "per second at a link)"
+            )
         )
-    return FaultPlan(mechanism="injector", ordinary_loss=loss and kernel.nftables, what=what, missing=tuple(missing))
+    return FaultPlan(mechanism="injector", ordinary_loss=ordinary_loss, what=what, missing=tuple(missing))
+
+
+def _what_is_missing(kernel: Kernel) -> str:
+    if not kernel.nftables:
+        return "nft or the kernel's numgen is missing"
+    return "this kernel has no HTB (CONFIG_NET_SCH_HTB), which takes TCP's segments apart for it"
 
 
 def _injectable(topology: Topology) -> bool:

@@ -14,11 +14,15 @@ def new_folder(parent: Path, name: str) -> Path:
     Raises:
         LabError: it cannot be made.
     """
+    try:
+        make_folder(parent)
+    except OSError as error:
+        raise LabError(f"cannot make the run's folder in {parent}: {error.strerror}") from None
     stamp = time.strftime("%Y%m%d-%H%M%S")
     for attempt in range(1000):
         folder = parent / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else ""))
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir()
         except FileExistsError:
             continue
         except OSError as error:
@@ -27,15 +31,30 @@ def new_folder(parent: Path, name: str) -> Path:
     raise LabError(f"there are a thousand runs named {stamp}-{name} in {parent}")
 
 
+def make_folder(folder: Path) -> None:
+    """Makes a folder, unless it is there, with those above it; what it makes is the user's who called sudo.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in made:
+        _give(path)
+
+
 def hand_over(folder: Path) -> None:
     """Gives a folder and all in it to the user who called sudo, if one did."""
+    for path in (folder, *folder.rglob("*")):
+        _give(path)
+
+
+def _give(path: Path) -> None:
     user, group = os.environ.get("SUDO_UID"), os.environ.get("SUDO_GID")
     if os.geteuid() or not user or not group:
         return
-    # The folder of runs as well, or that user could not start the next one there; but nothing that was there before.
-    for path in (folder, *folder.rglob("*")):
-        with contextlib.suppress(OSError):
-            os.chown(path, int(user), int(group), follow_symlinks=False)
+    with contextlib.suppress(OSError):
+        os.chown(path, int(user), int(group), follow_symlinks=False)
 
 
 def drop_if_empty(folder: Path) -> None:

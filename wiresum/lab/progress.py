@@ -1,11 +1,13 @@
 """What a run shows while it lasts: what hosts write and, while they are silent, who runs and what passes the links."""
 
 import contextlib
+import queue
 import sys
+import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from threading import RLock
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 from rich.console import Console
@@ -21,12 +23,15 @@ _EVERY: Final = 1.0
 _FIRST_PLAIN: Final = 5.0  # where it cannot be rewritten it is said rarely, and ever more so
 _LAST_PLAIN: Final = 60.0
 _ERASE_LINE: Final = 2
+_BACKLOG: Final = 100  # lines that wait to be written
+_PATIENCE: Final = 2.0  # seconds for what is written to be read
 
 
 class Screen:
     """Standard output for what hosts write, standard error for what the run says; to be used from any thread.
 
-    Nothing that happens to a terminal or a pipe ends a run.
+    Nothing that happens to a terminal or a pipe ends a run or holds it up: a thread of its own writes. Hosts wait while
+    their lines are not read, the run itself waits for some seconds at most.
 
     Args:
         quiet: whether to leave out what hosts write.
@@ -40,46 +45,90 @@ class Screen:
     def __init__(self, *, quiet: bool = False, console: Console | None = None) -> None:
         self._console = console or Console(stderr=True)
         self._quiet = quiet
-        self._lock = RLock()
         self._shown = False
+        self._stuck = False
+        self._waiting: queue.Queue[tuple[Callable[[], object], threading.Event]] = queue.Queue(_BACKLOG)
+        self._writer: threading.Thread | None = None
+        self._starting = threading.Lock()
         self.rewrites = self._console.is_terminal and not self._console.is_dumb_terminal
         self.spoken = monotonic()
 
     def line(self, host: str, text: str) -> None:
         """A line that a host has written."""
         if not self._quiet:
-            self._write(lambda: (sys.stdout.write(f"[{host}] {text}\n"), sys.stdout.flush()))
+            self._hand(partial(self._write, lambda: (sys.stdout.write(f"[{host}] {text}\n"), sys.stdout.flush())), None)
 
     def tell(self, text: str) -> None:
         """A line of the run's own."""
-        self._write(lambda: self._console.file.write(f"wiresum mininet: {text}\n"))
+        self._do(partial(self._write, lambda: self._console.file.write(f"wiresum mininet: {text}\n")))
 
     def show(self, draw: Callable[[Console], object]) -> None:
         """Whatever else is drawn on the console."""
-        self._write(lambda: draw(self._console))
+        self._do(partial(self._write, lambda: draw(self._console)))
 
     def status(self, text: str) -> None:
         """A line that the next one, of whatever kind, replaces; only where that can be."""
-        if not self.rewrites:
-            return
-        with self._lock:
-            self.clear()
-            self._try(lambda: (self._console.file.write(text[: self._console.width - 1]), self._console.file.flush()))
-            self._shown = True
+        if self.rewrites:
+            self._do(partial(self._show_status, text))
 
     def clear(self) -> None:
-        """Takes the status away."""
-        with self._lock:
-            if self._shown:
-                self._shown = False
-                erase = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, _ERASE_LINE))
-                self._try(lambda: self._console.control(erase))
+        """Takes the status away, when all that was to be written before has been."""
+        self._do(self._clear)
+
+    def close(self) -> bool:
+        """Waits for what is still to be written as long as it moves on; returns whether all is."""
+        left = self._waiting.unfinished_tasks
+        until = monotonic() + _PATIENCE
+        while left and monotonic() < until:
+            sleep(0.01)
+            if self._waiting.unfinished_tasks < left:
+                left, until = self._waiting.unfinished_tasks, monotonic() + _PATIENCE
+        return not left
+
+    def _do(self, action: Callable[[], object]) -> None:
+        """Has something written, and waits for it unless nobody reads what is written."""
+        patience = 0 if self._stuck else _PATIENCE
+        done = self._hand(action, patience)
+        self._stuck = done is None or not done.wait(patience)
+
+    def _hand(self, action: Callable[[], object], patience: float | None) -> threading.Event | None:
+        """Gives something to the writer; what it sets when it has been written, None if there is no room for it."""
+        with self._starting:
+            if self._writer is None:
+                self._writer = threading.Thread(target=self._serve, name="screen", daemon=True)
+                self._writer.start()
+        done = threading.Event()
+        try:
+            self._waiting.put((action, done), timeout=patience)
+        except queue.Full:
+            return None
+        return done
+
+    def _serve(self) -> None:
+        while True:
+            action, done = self._waiting.get()
+            action()
+            self._stuck = False
+            done.set()
+            self._waiting.task_done()
+
+    # In the writer
+
+    def _show_status(self, text: str) -> None:
+        self._clear()
+        self._try(lambda: (self._console.file.write(text[: self._console.width - 1]), self._console.file.flush()))
+        self._shown = True
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._shown = False
+            erase = Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, _ERASE_LINE))
+            self._try(lambda: self._console.control(erase))
 
     def _write(self, write: Callable[[], object]) -> None:
-        with self._lock:
-            self.clear()
-            self._try(write)
-            self.spoken = monotonic()
+        self._clear()
+        self._try(write)
+        self.spoken = monotonic()
 
     @staticmethod
     def _try(write: Callable[[], object]) -> None:

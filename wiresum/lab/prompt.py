@@ -148,10 +148,14 @@ class Prompt(CLI):  # type: ignore[misc]
         from wiresum.cli import main
 
         with TemporaryDirectory() as folder:
-            with Captures(self._lab, Path(folder), links) as captures:
-                _say(f"capturing for {seconds:g} s")
-                time.sleep(seconds)
-                files, problems = captures.stop()
+            try:
+                with Captures(self._lab, Path(folder), links) as captures:
+                    _say(f"capturing for {seconds:g} s")
+                    time.sleep(seconds)
+                    files, problems = captures.stop()
+            except LabError as error:
+                _say(str(error))
+                return
             for problem in problems:
                 _say(problem)
             sys.stdout.flush()
