@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from typing import Final, TypeVar
 
 from host.control_forks import let_go_in_children
@@ -12,6 +13,7 @@ from protocol.control import (
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
+    SLOW_ANSWER,
     STATUS_BY_ERROR,
     connection_patience,
     format_address,
@@ -79,16 +81,20 @@ class ControlChannel:
         raise SwitchUnreachableError(f"cannot reach the switch's control service at {self.name}: {reason}")
 
     def _describe(self, timeout: float) -> pb.DescribeReply:
-        """The switch's first answer. A connection that brings none is replaced by a fresh one."""
+        """The switch's first answer. A connection that does not bring it soon is replaced by a fresh one."""
         details = ""
-        for attempt, patience in enumerate(connection_patience(timeout)):
-            if attempt:
+        patiences = list(connection_patience(timeout))
+        for attempt, patience in enumerate(patiences, 1):
+            if attempt > 1:
                 self._channel.close()
                 self._open()
+            began = time.monotonic()
             answer = self.stub.Describe.future(pb.DescribeRequest(), timeout=patience)
             try:
                 # gRPC's own deadline never passes in a child that was forked while its parent used gRPC.
-                return answer.result(patience + 1)
+                reply = answer.result(patience + 1)
+                if time.monotonic() - began < SLOW_ANSWER or attempt == len(patiences):
+                    return reply
             except grpc.FutureTimeoutError:
                 raise SwitchUnreachableError(
                     f"cannot reach the switch's control service at {self.name}: gRPC is dead in this process. If it "

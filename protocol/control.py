@@ -26,6 +26,9 @@ PING_INTERVAL: Final = 2.0
 PING_TIMEOUT: Final = 8.0
 
 _FIRST_PATIENCE: Final = 3.0
+# A connection whose first answer takes longer is replaced, too, while there is patience. TCP repeats a lost SYN after a
+# second, takes that second for the round trip, and waits for three of them whenever it loses a packet later.
+SLOW_ANSWER: Final = 0.9
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),

@@ -30,16 +30,17 @@ def test_patience_is_all_that_there_is_and_no_connection_is_given_up_soon(second
 
 
 class Forwarder(socketserver.ThreadingTCPServer):
-    """Hands connections on, but for those that carry nothing; to be used as a context manager.
+    """Hands connections on; to be used as a context manager.
 
     Args:
         address: where to.
-        mute: the numbers of those, from 0.
+        mute: the numbers, from 0, of those that carry nothing.
+        slow: the numbers of those that do so after more than a second, as if their first packet had been lost.
     """
 
-    def __init__(self, address: Address, mute: set[int]) -> None:
+    def __init__(self, address: Address, mute: set[int], slow: set[int] | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Connection)
-        self.to, self.mute = address, mute
+        self.to, self.mute, self.slow = address, mute, slow or set()
         self.numbers: dict[Address, int] = {}
         self.over = threading.Event()
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
@@ -69,9 +70,12 @@ class _Connection(socketserver.BaseRequestHandler):
     server: Forwarder
 
     def handle(self) -> None:
-        if self.server.numbers[self.client_address] in self.server.mute:
+        number = self.server.numbers[self.client_address]
+        if number in self.server.mute:
             self.server.over.wait()
             return
+        if number in self.server.slow:
+            self.server.over.wait(1.1)
         with socket.create_connection(self.server.to) as onward:
             back = threading.Thread(target=_pump, args=(onward, self.request))
             back.start()
@@ -87,18 +91,19 @@ def _pump(source: socket.socket, to: socket.socket) -> None:
         to.shutdown(socket.SHUT_WR)
 
 
-@pytest.mark.parametrize("mute", [set(), {FIRST_OF_GRPC}])
-def test_a_worker_that_gets_no_answer_tries_a_fresh_connection(mute: set[int]) -> None:
-    with SoftwareSwitch(port=0, control_port=0) as switch, Forwarder(switch.control_address, mute) as forwarder:
+@pytest.mark.parametrize(("mute", "slow"), [(set(), set()), ({FIRST_OF_GRPC}, set()), (set(), {FIRST_OF_GRPC})])
+def test_a_worker_that_gets_no_answer_soon_tries_a_fresh_connection(mute: set[int], slow: set[int]) -> None:
+    with SoftwareSwitch(port=0, control_port=0) as switch, Forwarder(switch.control_address, mute, slow) as forwarder:
         with Communicator(switch=forwarder.address, job="train", rank=0, world_size=1) as communicator:
             array = np.ones(1000, np.float32)
             communicator.all_reduce(array)
             assert (array == 1).all()
-        assert len(forwarder.numbers) == len({PROBE, FIRST_OF_GRPC}) + len(mute)
+        assert len(forwarder.numbers) == len({PROBE, FIRST_OF_GRPC}) + len(mute | slow)
 
 
-def test_a_leaf_switch_that_gets_no_answer_tries_a_fresh_connection() -> None:
-    with SoftwareSwitch(port=0, control_port=0) as root, Forwarder(root.control_address, {FIRST_OF_GRPC}) as forwarder:
+@pytest.mark.parametrize(("mute", "slow"), [({FIRST_OF_GRPC}, set()), (set(), {FIRST_OF_GRPC})])
+def test_a_leaf_switch_that_gets_no_answer_soon_tries_a_fresh_connection(mute: set[int], slow: set[int]) -> None:
+    with SoftwareSwitch(port=0, control_port=0) as root, Forwarder(root.control_address, mute, slow) as forwarder:
         with (
             SoftwareSwitch(port=0, control_port=0, parent=forwarder.address) as leaf,
             closing(ControlClient(text(leaf.control_address))) as client,

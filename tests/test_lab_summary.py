@@ -17,7 +17,8 @@ def shown(**changes: Any) -> str:
     way = {"bytes": 17_700_000, "packets": 1777, "dropped": 0, "queue_dropped": 0}
     summary = {
         "run": "x", "switch": "software", "hosts": [{"name": "h1", "code": 0, "seconds": 1.0}],
-        "links": {"h1": {"up": way, "down": way}}, "counters": {}, "faults": {"what": "none", "missing": []},
+        "links": {"h1": {"up": way, "down": way}}, "counters": {}, "wires": {},
+        "faults": {"what": "none", "missing": []},
         "problems": [], "frames_are_packets": True, **changes,
     }  # fmt: skip
     file = io.StringIO()

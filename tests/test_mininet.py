@@ -112,6 +112,8 @@ def test_p4_switches_with_faults_on_the_wire(kind: str, tmp_path: Path, worker: 
     }
     counted = [json.loads(path.read_text().splitlines()[-1]) for path in (tmp_path / "runs").glob("*/wire-h?.log")]
     assert len(counted) == 2
+    assert [summary["wires"][host] for host in ("h1", "h2")] == sorted(counted, key=[*summary["wires"].values()].index)
+    assert re.search(r"^wire of h1: lost \d+, duplicated \d+", run.stderr, re.MULTILINE)
     for fate in ("lost", "duplicated", "delayed", "reordered"):
         assert sum(way[fate] for wire in counted for way in wire.values()) > 0, (fate, counted)
 
@@ -245,6 +247,7 @@ def test_the_prompt(tmp_path: Path) -> None:
         (["--hosts", "0", "--", "true"], "not [0]"),
         (["--hosts", "2"], "say what to run"),
         (["--loss", "2", "--", "true"], "'2' is not a share of lost packets from 0 to below 1"),
+        (["--trunk-loss", "0.1", "--", "true"], "--trunk-loss is for links between switches, which only a --tree has"),
         (["--trunk-loss", "1", "--", "true"], "'1' is not a share of lost packets from 0 to below 1"),
         (["--duplicate", "2", "--", "true"], "'2' is not a share from 0 to 1"),
         (["--delay", "nan", "--", "true"], "'nan' is not a delay in milliseconds from 0 to 10000"),

@@ -242,6 +242,9 @@ def _check(args: argparse.Namespace) -> None:
         check_slots(args.slots)
     if args.values is not None:
         size_code(args.values)
+    for option, value in (("--trunk-rate", args.trunk_rate), ("--trunk-loss", args.trunk_loss)):
+        if value is not None and args.tree is None:
+            raise ValueError(f"{option} is for links between switches, which only a --tree has")
     if args.name is not None and (Path(args.name).name != args.name or args.name in ("", ".", "..")):
         raise ValueError(f"the name of a run is that of a folder, not {args.name!r}")
 

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import socket
+import time
 from typing import Any, Final, NoReturn
 
 from protocol import control_pb2 as pb
@@ -11,6 +12,7 @@ from protocol.control import (
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
+    SLOW_ANSWER,
     connection_patience,
     format_address,
     parse_address,
@@ -82,13 +84,16 @@ class Parent:
                 f"give that of another switch"
             )
         details = ""
-        for attempt, patience in enumerate(connection_patience(_OPEN_SECONDS)):
-            if attempt:
+        patiences = list(connection_patience(_OPEN_SECONDS))
+        for attempt, patience in enumerate(patiences, 1):
+            if attempt > 1:
                 await self._channel.close()
             self._connect()
+            began = time.monotonic()
             try:
                 await self._describe(patience)
-                return
+                if time.monotonic() - began < SLOW_ANSWER or attempt == len(patiences):
+                    return
             except grpc.aio.AioRpcError as error:
                 details = error.details() or error.code().name
                 if error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -26,6 +26,7 @@ from wiresum.lab.topology import LinkSpec, Topology
 
 KINDS: Final = ("software", "model", "bmv2")
 P4_VALUES: Final = (32, 64, 256)
+_WIRE_SECONDS: Final = 3.0  # for a wire to say what it has counted
 _SEED_STRIDE: Final = 1_000_003
 
 
@@ -95,7 +96,7 @@ class Lab:
         self._logs = logs
         self._step = on_step
         self.mark = RunMark()
-        self.wires: list[Program] = []
+        self._wires: dict[str, Program] = {}
         self._nodes: list[Any] = []
         self._namespaces = HeldNamespaces()
         self._before = os.environ.get(VARIABLE)
@@ -224,7 +225,7 @@ class Lab:
             environment=own_environment(),
             log=self._logs / f"wire-{link.child}.log",
         )
-        self.wires.append(program)
+        self._wires[link.child] = program
         program.await_line("wire ready", 60)
 
     def host(self, name: str) -> Any:
@@ -268,7 +269,7 @@ class Lab:
         """What the network itself runs: switches and wires."""
         for switch in self.topology.switches:
             yield from self.net[switch.name].programs
-        yield from self.wires
+        yield from self._wires.values()
 
     def failed_programs(self) -> list[tuple[Program, int]]:
         """Those of the network's own programs that have ended, which none should."""
@@ -320,10 +321,22 @@ class Lab:
                     found[name]["lost_ordinary"] = lost_frames(*far) if direction.loss else 0
         return found
 
+    def wire_counters(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Ends the wires; what each has counted, "there" (up) and "back" (down), by the link's lower end.
+
+        A wire that was killed is left out.
+        """
+        found = {}
+        for child, wire in self._wires.items():
+            wire.end(grace=_WIRE_SECONDS)
+            with contextlib.suppress(ValueError, IndexError):
+                found[child] = json.loads(wire.said().splitlines()[-1])
+        return found
+
     def close(self) -> None:
         """Ends every process and namespace of the network; idempotent. Ctrl-C waits until it is done."""
         with signals_later():
-            for wire in self.wires:
+            for wire in self._wires.values():
                 wire.end(grace=1.0)
             for node in reversed(self._nodes):
                 with contextlib.suppress(OSError, AttributeError):

@@ -18,6 +18,7 @@ from wiresum.lab.network import Lab
 from wiresum.lab.run import CommandResult
 
 _AT_ONCE = 4
+_FATES = ("lost", "duplicated", "delayed", "reordered")
 _PACKAGES = ("wiresum", "torch", "numpy", "mininet")
 
 
@@ -58,6 +59,12 @@ def summarize(
     names = [switch.name for switch in topology.switches]
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each is a process in the switch's namespace
         counters = dict(zip(names, pool.map(lab.counters, names), strict=True))
+    wires = lab.wire_counters()
+    overrun = [
+        f"the wire of {child} was given more frames than it can take, and {count:,} more were lost than its faults say"
+        for child, wire in wires.items()
+        if (count := sum(way["overflowed"] + way["dropped"] for way in wire.values()))
+    ]
     return {
         "run": name,
         "command": list(command),
@@ -68,7 +75,8 @@ def summarize(
         "switch": lab.settings.kind,
         "seed": lab.settings.seed,
         "topology": asdict(topology),
-        "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": list(lab.plan.missing)},
+        "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": [*lab.plan.missing, *overrun]},
+        "wires": wires,
         "rates": "HTB" if any(d.rate for link in topology.links for d in (link.up, link.down)) else "none",
         "frames_are_packets": lab.frames_are_packets,
         "links": {link.child: lab.link_counters(link) for link in topology.links},
@@ -131,6 +139,9 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
             continue
         busy = [f"{key} {value:,}" for key, value in totals(report).items() if value]
         console.print(f"{name} ({summary['switch']}): {', '.join(busy) or 'has counted nothing'}", soft_wrap=True)
+    for child, wire in summary["wires"].items():
+        fates = [f"{fate} {n:,}" for fate in _FATES if (n := sum(way[fate] for way in wire.values()))]
+        console.print(f"wire of {child}: {', '.join(fates) or 'no faults'}", soft_wrap=True)
     console.print(f"faults: {escape(summary['faults']['what'])}", soft_wrap=True)
     for text in (*summary["faults"]["missing"], *summary["problems"]):
         console.print(f"[bold red]![/] {escape(text)}", soft_wrap=True)

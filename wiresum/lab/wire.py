@@ -12,6 +12,7 @@ import json
 import random
 import select
 import socket
+import struct
 import sys
 import time
 from itertools import count
@@ -21,7 +22,7 @@ from protocol.faults import FaultRates
 from wiresum.serving import say, stop_signals
 
 _ALL_PROTOCOLS: Final = 3
-_SOL_PACKET, _IGNORE_OUTGOING = 263, 23
+_SOL_PACKET, _STATISTICS, _IGNORE_OUTGOING = 263, 6, 23
 _BUFFER_BYTES: Final = 8 << 20
 _BATCH: Final = 64
 _FRAME_BYTES: Final = 65536
@@ -35,7 +36,9 @@ class Fates:
         self._random = random.Random(seed)
         self._held: list[tuple[float, int, bytes]] = []
         self._order = count()
-        self.counters = dict.fromkeys(("frames", "lost", "duplicated", "delayed", "reordered", "dropped"), 0)
+        self.counters = dict.fromkeys(
+            ("frames", "lost", "duplicated", "delayed", "reordered", "dropped", "overflowed"), 0
+        )
 
     def take(self, frame: bytes, now: float) -> int:
         """How many copies of a frame go on at once; it keeps those that wait."""
@@ -126,6 +129,9 @@ def main() -> int:
                     _carry(source, out, fates)
                 for frame in fates.due(time.monotonic()):
                     _send(out, frame, fates)
+        for source, (_, fates) in ways.items():
+            # What came faster than it was taken: loss, too, and nobody else counts it.
+            _, fates.counters["overflowed"] = struct.unpack("II", source.getsockopt(_SOL_PACKET, _STATISTICS, 8))
     say(json.dumps({"there": there.counters, "back": back.counters}))
     return 0
 
