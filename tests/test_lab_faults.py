@@ -1,11 +1,14 @@
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -16,7 +19,8 @@ from wiresum.lab.faults import plan_faults
 from wiresum.lab.kernel import Kernel, check_machine
 from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
 from wiresum.lab.namespaces import claim_namespace
-from wiresum.lab.programs import LabError, run_in
+from wiresum.lab.network import Lab
+from wiresum.lab.programs import LabError, Program, run_in
 from wiresum.lab.shaping import lose, lost_frames, shape
 from wiresum.lab.topology import Direction, rack, tree
 from wiresum.lab.wire import Fates
@@ -166,6 +170,36 @@ def test_nftables_takes_the_closest_shares() -> None:
             lose(process.pid, "lo", share)
             assert lost_frames(process.pid, "lo") == 0
             run_in(process.pid, "nft", "flush", "ruleset")
+
+
+# Frames of 1,500 bytes, many more than the buffer of a wire holds.
+FLOOD = """
+import socket
+with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as out:
+    out.bind(("below", 0))
+    for _ in range(20_000):
+        out.send(b"\\xff" * 12 + b"\\x88\\xb5" + bytes(1486))
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("mnexec") is None, reason="needs root and Mininet")
+def test_what_a_wire_cannot_take_is_counted_and_a_killed_one_is_not_passed_over() -> None:
+    with inside_a_namespace() as process:
+        for end, inner in (("below", "w0"), ("above", "w1")):
+            run_in(process.pid, "ip", "link", "add", end, "type", "veth", "peer", "name", inner)
+            for name in (end, inner):
+                run_in(process.pid, "ip", "link", "set", name, "up")
+        command = [sys.executable, "-m", "wiresum.lab.wire", "w0", "w1"]
+        wires = {name: Program(name, command, namespace=process.pid) for name in ("h1", "h2")}
+        for wire in wires.values():
+            wire.await_line("wire ready", 60)
+        wires["h1"].send_signal(signal.SIGSTOP)
+        wires["h2"].end(grace=0)
+        run_in(process.pid, sys.executable, "-c", FLOOD)
+        counters = Lab.wire_counters(cast("Lab", SimpleNamespace(_wires=wires)))
+    assert 0 < counters["h1"]["there"]["overflowed"] < 20_000
+    assert counters["h1"]["back"]["overflowed"] == 0
+    assert counters["h2"] == {}
 
 
 def test_missing_root(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -324,11 +324,12 @@ class Lab:
     def wire_counters(self) -> dict[str, dict[str, dict[str, int]]]:
         """Ends the wires; what each has counted, "there" (up) and "back" (down), by the link's lower end.
 
-        A wire that was killed is left out.
+        Of a wire that was killed, nothing is known: {}.
         """
-        found = {}
+        found: dict[str, dict[str, dict[str, int]]] = {}
         for child, wire in self._wires.items():
             wire.end(grace=_WIRE_SECONDS)
+            found[child] = {}
             with contextlib.suppress(ValueError, IndexError):
                 found[child] = json.loads(wire.said().splitlines()[-1])
         return found

@@ -3,7 +3,7 @@
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
@@ -60,11 +60,6 @@ def summarize(
     with ThreadPoolExecutor(_AT_ONCE) as pool:  # each is a process in the switch's namespace
         counters = dict(zip(names, pool.map(lab.counters, names), strict=True))
     wires = lab.wire_counters()
-    overrun = [
-        f"the wire of {child} was given more frames than it can take, and {count:,} more were lost than its faults say"
-        for child, wire in wires.items()
-        if (count := sum(way["overflowed"] + way["dropped"] for way in wire.values()))
-    ]
     return {
         "run": name,
         "command": list(command),
@@ -75,7 +70,11 @@ def summarize(
         "switch": lab.settings.kind,
         "seed": lab.settings.seed,
         "topology": asdict(topology),
-        "faults": {"mechanism": lab.plan.mechanism, "what": lab.plan.what, "missing": [*lab.plan.missing, *overrun]},
+        "faults": {
+            "mechanism": lab.plan.mechanism,
+            "what": lab.plan.what,
+            "missing": [*lab.plan.missing, *_beside(wires)],
+        },
         "wires": wires,
         "rates": "HTB" if any(d.rate for link in topology.links for d in (link.up, link.down)) else "none",
         "frames_are_packets": lab.frames_are_packets,
@@ -84,6 +83,18 @@ def summarize(
         "captures": dict(captures),
         "machine": machine(),
     }
+
+
+def _beside(wires: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Iterator[str]:
+    """What wires have done beside their faults."""
+    for child, wire in wires.items():
+        if not wire:
+            yield f"how many frames the wire of {child} has lost is not known: it was killed"
+        elif count := sum(way["overflowed"] + way["dropped"] for way in wire.values()):
+            yield (
+                f"the wire of {child} was given more frames than it can take, and {count:,} more were lost than its "
+                "faults say"
+            )
 
 
 def save(summary: Mapping[str, Any], folder: Path) -> Path:
@@ -141,7 +152,8 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
         console.print(f"{name} ({summary['switch']}): {', '.join(busy) or 'has counted nothing'}", soft_wrap=True)
     for child, wire in summary["wires"].items():
         fates = [f"{fate} {n:,}" for fate in _FATES if (n := sum(way[fate] for way in wire.values()))]
-        console.print(f"wire of {child}: {', '.join(fates) or 'no faults'}", soft_wrap=True)
+        if wire:
+            console.print(f"wire of {child}: {', '.join(fates) or 'no faults'}", soft_wrap=True)
     console.print(f"faults: {escape(summary['faults']['what'])}", soft_wrap=True)
     for text in (*summary["faults"]["missing"], *summary["problems"]):
         console.print(f"[bold red]![/] {escape(text)}", soft_wrap=True)
