@@ -19,7 +19,7 @@ from wiresum.lab.faults import plan_faults
 from wiresum.lab.kernel import Kernel, check_machine
 from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
 from wiresum.lab.namespaces import claim_namespace
-from wiresum.lab.network import Lab
+from wiresum.lab.network import Lab, dropped
 from wiresum.lab.programs import LabError, Program, run_in
 from wiresum.lab.shaping import lose, lost_frames, shape
 from wiresum.lab.topology import Direction, rack, tree
@@ -146,6 +146,33 @@ def test_netem_is_told_every_fault(commands: list[str]) -> None:
         "tc qdisc add dev eth0 parent 1:2 handle 10: netem limit 1032 delay 10000us loss 1.000000000% "
         "duplicate 0.200000000% reorder 3.000000000%"
     )
+
+
+HTB = "htb 1: root refcnt 3 r2q 10 default 0x2 direct_packets_stat 0 direct_qlen 1000"
+NETEM = "netem 10: parent 1:2 limit 1032 delay 10ms loss 1% duplicate 0.2% reorder 3%"
+FIFO = "bfifo 10: parent 1:2 limit 15140b"
+
+
+@pytest.mark.parametrize(
+    ("queues", "found"),
+    [
+        ({"noqueue 0: root refcnt 2": 0}, {"queue_dropped": 0}),
+        ({HTB: 12, FIFO: 12}, {"queue_dropped": 12}),
+        ({HTB: 12, FIFO: 5, "tbf 11: parent 1:3 rate 1Tbit burst 1600b lat 0us": 7}, {"queue_dropped": 12}),
+        ({HTB: 12, NETEM: 12}, {"queue_dropped": 0, "lost": 12}),
+        ({HTB: 15, NETEM: 12}, {"queue_dropped": 3, "lost": 12}),
+        ({NETEM.replace("parent 1:2", "root refcnt 2"): 12}, {"queue_dropped": 0, "lost": 12}),
+        ({HTB: 0, NETEM: 0}, {"queue_dropped": 0, "lost": 0}),
+        ({}, {"queue_dropped": 0}),
+    ],
+)
+def test_what_netem_loses_on_purpose_is_no_drop_of_a_queue(queues: dict[str, int], found: dict[str, int]) -> None:
+    shown = "".join(
+        f"qdisc {queue}\n Sent 94716 bytes 64 pkt (dropped {number}, overlimits 8 requeues 0) \n"
+        " backlog 0b 0p requeues 0\n"
+        for queue, number in queues.items()
+    )
+    assert dropped(shown) == found
 
 
 def test_no_htb_is_said_before_anything_is_done(commands: list[str]) -> None:

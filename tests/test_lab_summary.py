@@ -40,6 +40,15 @@ def test_links_count_frames_and_large_ones_are_explained() -> None:
     assert "A frame may hold many packets" not in shown()
 
 
+def test_what_netem_has_lost_is_shown_where_there_is_netem() -> None:
+    way = {"bytes": 1, "packets": 1, "dropped": 0, "queue_dropped": 2}
+    assert "lost" not in shown()
+    (row,) = [
+        line for line in shown(links={"h1": {"up": way, "down": way | {"lost": 1234}}}).splitlines() if "h1" in line
+    ]
+    assert row.split("│")[-3:-1] == ["           4 ", " 1,234 "]
+
+
 def test_what_wires_have_lost_is_shown_and_more_than_their_faults_is_a_problem() -> None:
     quiet = dict.fromkeys(("frames", "lost", "duplicated", "delayed", "reordered", "dropped", "overflowed"), 0)
     wires = {

@@ -363,7 +363,17 @@ def _sent(place: Path, interface: str) -> dict[str, int]:
     """What has left through an interface, and what has not."""
     (shown,) = json.loads(run_in(place, "ip", "-j", "-s", "link", "show", "dev", interface))
     found = {key: int(shown["stats64"]["tx"][key]) for key in ("bytes", "packets", "dropped")}
-    queues = run_in(place, "tc", "-s", "qdisc", "show", "dev", interface)
-    # The inner queue's drops are counted by HTB as well.
-    drops = [int(number) for number in re.findall(r"dropped (\d+)", queues)]
-    return found | {"queue_dropped": max(drops, default=0)}
+    return found | dropped(run_in(place, "tc", "-s", "qdisc", "show", "dev", interface))
+
+
+def dropped(shown: str) -> dict[str, int]:
+    """What queues have dropped, from what `tc -s qdisc` shows; with netem, also what that has lost.
+
+    In netem's one counter, what it drops because it is full is among what it loses on purpose.
+    """
+    counted = re.findall(r"^qdisc (\S+) .*?dropped (\d+)", shown, re.MULTILINE | re.DOTALL)
+    lost = [int(number) for kind, number in counted if kind == "netem"]
+    # HTB also counts what is dropped below it: by a queue, or by netem on purpose.
+    drops = max((int(number) for kind, number in counted if kind != "netem"), default=0)
+    found = {"queue_dropped": max(0, drops - sum(lost))}
+    return found | {"lost": sum(lost)} if lost else found

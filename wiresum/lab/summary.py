@@ -124,7 +124,9 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
     """Prints hosts, links and switches as tables."""
     codes = {host["name"]: host for host in summary["hosts"]}
     table = Table("link", "exit code", "seconds", title=f"run {summary['run']}", title_justify="left")
-    for heading in ("MB up", "MB down", "frames up", "frames down", "queue drops"):
+    by_netem = any("lost" in way for link in summary["links"].values() for way in link.values())
+    lost = ["lost"] if by_netem else []
+    for heading in ("MB up", "MB down", "frames up", "frames down", "queue drops", *lost):
         table.add_column(heading, justify="right")
     for child, link in summary["links"].items():
         host = codes.get(child)
@@ -135,7 +137,7 @@ def show(summary: Mapping[str, Any], console: Console) -> None:
             "" if host is None else f"{host['seconds']:.1f}",
             *(f"{way['bytes'] / 1e6:,.1f}" for way in (up, down)),
             *(f"{way['packets']:,}" for way in (up, down)),
-            f"{up['queue_dropped'] + down['queue_dropped']:,}",
+            *(f"{up.get(counter, 0) + down.get(counter, 0):,}" for counter in ("queue_dropped", *lost)),
         )
     console.print(table)
     if not summary["frames_are_packets"]:
