@@ -255,6 +255,17 @@ def test_a_container_without_the_privilege(monkeypatch: pytest.MonkeyPatch) -> N
         check_machine()
 
 
+@pytest.mark.parametrize(
+    "error", [subprocess.TimeoutExpired("unshare", 20), FileNotFoundError("unshare"), PermissionError("unshare")]
+)
+def test_what_hangs_or_cannot_be_started_does_not_work(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(subprocess, "run", run)
+    assert wiresum.lab.kernel.kernel.__wrapped__() == Kernel(htb=False, netem=False, nftables=False)
+
+
 def test_missing_bmv2(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "simple_switch_grpc")
     check_machine()

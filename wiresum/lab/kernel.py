@@ -55,7 +55,7 @@ def kernel() -> Kernel:
 def _works(*command: str) -> bool:
     try:
         return not subprocess.run(["unshare", "--net", *command], capture_output=True, timeout=20).returncode
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return False
 
 
