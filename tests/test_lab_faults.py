@@ -1,3 +1,4 @@
+import json
 import os
 import shutil
 import signal
@@ -6,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -227,6 +229,34 @@ def test_what_a_wire_cannot_take_is_counted_and_a_killed_one_is_not_passed_over(
     assert 0 < counters["h1"]["there"]["overflowed"] < 20_000
     assert counters["h1"]["back"]["overflowed"] == 0
     assert counters["h2"] == {}
+
+
+# What torchrun sets for itself: its own store and error file, signals that it handles; and for NCCL, which needs GPUs.
+AGENTS_OWN = {
+    "TORCHELASTIC_USE_AGENT_STORE",
+    "TORCHELASTIC_ERROR_FILE",
+    "TORCHELASTIC_SIGNALS_TO_HANDLE",
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING",
+}
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
+def test_workers_have_the_variables_that_torchrun_sets() -> None:
+    script = "import json, os; print(json.dumps(dict(os.environ)))"
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "1", "--no_python"]
+    said = subprocess.check_output([sys.executable, *torchrun, sys.executable, "-c", script], text=True)
+    theirs = {name: value for name, value in json.loads(said).items() if os.environ.get(name) != value}
+    lab = SimpleNamespace(
+        topology=rack(1), interfaces=lambda link: ((1, "h1-eth0"),), control_of=str, mark=SimpleNamespace(id="x")
+    )
+    ours = Lab.worker_environment(cast("Lab", lab), 0)
+    set_by_it = {
+        name for name in theirs if name.startswith(("TORCH", "ROLE_", "GROUP_", "LOCAL_", "RANK", "WORLD_", "MASTER_"))
+    }
+    assert "ROLE_NAME" in set_by_it
+    assert set_by_it - AGENTS_OWN <= ours.keys()
+    for name in theirs.keys() & ours.keys() - {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"}:
+        assert ours[name] == theirs[name], name
 
 
 def test_missing_root(monkeypatch: pytest.MonkeyPatch) -> None:
