@@ -21,9 +21,9 @@ from wiresum.lab.faults import plan_faults
 from wiresum.lab.kernel import Kernel, check_machine
 from wiresum.lab.marks import VARIABLE, RunMark, end_processes, marks_folder, processes_of, remove_leftovers
 from wiresum.lab.namespaces import claim_namespace
-from wiresum.lab.network import Lab, dropped
+from wiresum.lab.network import Lab
 from wiresum.lab.programs import LabError, Program, run_in
-from wiresum.lab.shaping import lose, lost_frames, shape
+from wiresum.lab.shaping import dropped, lose, lost_frames, shape
 from wiresum.lab.topology import Direction, rack, tree
 from wiresum.lab.wire import Fates
 

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from wiresum.lab.marks import VARIABLE, RunMark
 from wiresum.lab.names import mount_names
 from wiresum.lab.namespaces import HeldNamespaces
 from wiresum.lab.programs import LabError, Program, run_in
-from wiresum.lab.shaping import lose, lost_frames, offloads_off, shape
+from wiresum.lab.shaping import lose, lost_frames, offloads_off, sent, shape
 from wiresum.lab.topology import LinkSpec, Topology
 
 KINDS: Final = ("software", "model", "bmv2")
@@ -319,7 +318,7 @@ class Lab:
         found = {}
         for name, near, far, direction in (("up", low, high, link.up), ("down", high, low, link.down)):
             with contextlib.suppress(LabError):
-                found[name] = _sent(*near)
+                found[name] = sent(*near)
                 if self.plan.ordinary_loss:
                     found[name]["lost_ordinary"] = lost_frames(*far) if direction.loss else 0
         return found
@@ -360,23 +359,3 @@ class Lab:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _sent(place: Path, interface: str) -> dict[str, int]:
-    """What has left through an interface, and what has not."""
-    (shown,) = json.loads(run_in(place, "ip", "-j", "-s", "link", "show", "dev", interface))
-    found = {key: int(shown["stats64"]["tx"][key]) for key in ("bytes", "packets", "dropped")}
-    return found | dropped(run_in(place, "tc", "-s", "qdisc", "show", "dev", interface))
-
-
-def dropped(shown: str) -> dict[str, int]:
-    """What queues have dropped, from what `tc -s qdisc` shows; with netem, also what that has lost.
-
-    In netem's one counter, what it drops because it is full is among what it loses on purpose.
-    """
-    counted = re.findall(r"^qdisc (\S+) .*?dropped (\d+)", shown, re.MULTILINE | re.DOTALL)
-    lost = [int(number) for kind, number in counted if kind == "netem"]
-    # HTB also counts what is dropped below it: by a queue, or by netem on purpose.
-    drops = max((int(number) for kind, number in counted if kind != "netem"), default=0)
-    found = {"queue_dropped": max(0, drops - sum(lost))}
-    return found | {"lost": sum(lost)} if lost else found

@@ -1,6 +1,8 @@
-"""Rate, queue and faults on interfaces, by tc and nftables. Every command's result is checked."""
+"""Rate, queue and faults on interfaces, by tc and nftables, and their counters. Every command's result is checked."""
 
+import json
 import math
+import re
 from pathlib import Path
 from typing import Final
 
@@ -128,3 +130,23 @@ def lost_frames(place: int | Path, interface: str) -> int:
     """How many frames `lose` has lost at an interface."""
     words = run_in(place, "nft", "list", "table", "netdev", _table(interface)).split()
     return int(words[words.index("packets") + 1]) if "packets" in words else 0
+
+
+def sent(place: Path, interface: str) -> dict[str, int]:
+    """What has left through an interface, and what has not."""
+    (shown,) = json.loads(run_in(place, "ip", "-j", "-s", "link", "show", "dev", interface))
+    found = {key: int(shown["stats64"]["tx"][key]) for key in ("bytes", "packets", "dropped")}
+    return found | dropped(run_in(place, "tc", "-s", "qdisc", "show", "dev", interface))
+
+
+def dropped(shown: str) -> dict[str, int]:
+    """What queues have dropped, from what `tc -s qdisc` shows; with netem, also what that has lost.
+
+    In netem's one counter, what it drops because it is full is among what it loses on purpose.
+    """
+    counted = re.findall(r"^qdisc (\S+) .*?dropped (\d+)", shown, re.MULTILINE | re.DOTALL)
+    lost = [int(number) for kind, number in counted if kind == "netem"]
+    # HTB also counts what is dropped below it: by a queue, or by netem on purpose.
+    drops = max((int(number) for kind, number in counted if kind != "netem"), default=0)
+    found = {"queue_dropped": max(0, drops - sum(lost))}
+    return found | {"lost": sum(lost)} if lost else found
