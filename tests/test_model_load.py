@@ -213,6 +213,16 @@ def test_any_damage_is_refused_or_runs(name: str, data: st.DataObject) -> None:
     switch.trace(2, packet, 1.0)
 
 
+@pytest.mark.parametrize("kind", ["header_stacks", "header_unions"])
+def test_metadata_in_a_stack_or_union_is_refused(kind: str) -> None:
+    tree = copy.deepcopy(TREES["headers"])
+    number = tree[kind][0]["header_ids"][-1]
+    (header,) = [each for each in tree["headers"] if each["id"] == number]
+    header["metadata"] = True
+    with pytest.raises(ProgramError, match=r"is metadata, so it cannot be in a stack or union"):
+        load(tree)
+
+
 @given(st.sampled_from(NAMES), st.integers(0, 1 << 16), st.binary(min_size=1, max_size=3))
 def test_damaged_bytes(name: str, place: int, junk: bytes) -> None:
     text = bytearray(TEXTS[name])
