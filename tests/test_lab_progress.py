@@ -1,9 +1,13 @@
 """What a run shows while hosts are silent."""
 
+import contextlib
 import io
 import os
 import socket
-from typing import Any
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import pytest
 from rich.console import Console
@@ -95,6 +99,73 @@ def test_a_closed_terminal_ends_nothing(capsys: pytest.CaptureFixture[str]) -> N
     screen.line("h1", "still there")
     assert screen.close()
     assert capsys.readouterr().out == "[h1] still there\n"
+
+
+@pytest.fixture
+def unread() -> Iterator[tuple[int, TextIO]]:
+    """A pipe, for standard output: pytest takes it back between a fixture and its test."""
+    reading, writing = os.pipe()
+    stdout = os.fdopen(writing, "w", buffering=1)
+    yield reading, stdout
+    os.close(reading)  # whoever still writes fails
+    with contextlib.suppress(OSError):
+        stdout.close()
+
+
+def write_lines(screen: Screen, count: int, ended: threading.Event) -> threading.Thread:
+    def write() -> None:
+        for number in range(count):
+            screen.line("h1", f"{number:9,}" + 1000 * "x", lambda: not ended.is_set())
+
+    thread = threading.Thread(target=write, name="host", daemon=True)
+    thread.start()
+    return thread
+
+
+def test_hosts_wait_for_a_reader_and_the_run_does_not(
+    unread: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", unread[1])
+    made = console(terminal=False)
+    screen = Screen(console=made)
+    ended = threading.Event()
+    thread = write_lines(screen, 1000, ended)
+    thread.join(0.3)
+    assert thread.is_alive()  # back-pressure
+    screen.tell("hello")
+    assert shown(made) == ""
+    ended.set()
+    thread.join(10)
+    assert not thread.is_alive()  # nothing that the host has left is in its way
+    screen.tell("the summary")
+    assert not screen.close()
+    told, summary, lost = shown(made).splitlines()
+    assert (told, summary) == ("wiresum mininet: hello", "wiresum mininet: the summary")
+    assert lost.endswith(" lines of hosts are only in the logs, as nobody reads them here")
+
+
+def test_a_slow_reader_gets_everything_in_order(unread: tuple[int, TextIO], monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, stdout = unread
+    monkeypatch.setattr(sys, "stdout", stdout)
+    screen = Screen(console=Console(file=stdout, width=60))
+    ended = threading.Event()
+    thread = write_lines(screen, 300, ended)
+    read = bytearray(os.read(reading, 100))
+    ended.set()
+    thread.join(10)
+
+    def go_on() -> None:
+        while not read.endswith(b"summary\n"):
+            read.extend(os.read(reading, 4096))
+
+    reader = threading.Thread(target=go_on, daemon=True)
+    reader.start()
+    screen.tell("the summary")
+    assert screen.close()
+    reader.join(10)
+    lines = read.decode().splitlines()
+    assert [line.rstrip("x") for line in lines[:300]] == [f"[h1] {number:9,}" for number in range(300)]
+    assert lines[300:] == ["wiresum mininet: the summary"]
 
 
 def test_traffic_is_that_of_the_interfaces(clock: list[float]) -> None:

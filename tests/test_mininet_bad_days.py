@@ -188,6 +188,22 @@ def test_output_that_nobody_reads_holds_no_end_up(way: str, tmp_path: Path) -> N
         assert run.process.wait(30) == code
         assert run.left() == []
     assert run.summary()["exit_code"] == code
+    assert "lines of hosts are only in the logs" in run.stderr
+
+
+def test_a_slow_reader_costs_no_line_of_a_log(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--", "seq", "20000", out=tmp_path / "runs") as run:
+        assert run.process.stdout is not None
+        while some := os.read(run.process.stdout.fileno(), 8192):
+            run.stdout += some
+            time.sleep(0.15)  # that is how slow it is
+        assert run.end() == 0, run.stderr
+    numbers = [str(number) for number in range(1, 20001)]
+    for host in ("h1", "h2"):
+        (log,) = run.out.glob(f"*/{host}.log")
+        assert log.read_text().splitlines() == numbers
+        shown = [line.removeprefix(f"[{host}] ") for line in run.stdout.decode().splitlines() if f"[{host}]" in line]
+        assert shown == numbers
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from wiresum.lab.topology import Direction, Topology, from_text, rack
 
 if TYPE_CHECKING:
     from wiresum.lab.interruption import Interruption
+    from wiresum.lab.network import Lab
     from wiresum.lab.progress import Screen
 
 _DAY: Final = 86_400.0  # seconds
@@ -177,7 +179,7 @@ def _run(
                 command,
                 logs=folder,
                 environment=_worker_variables(args),
-                on_line=screen.line,
+                on_line=lambda host, text: screen.line(host, text, partial(_runs, lab, host)),
                 on_tick=progress.tick,
                 time_limit=args.time_limit,
                 grace=args.grace,
@@ -218,6 +220,11 @@ def _run(
         screen.show(lambda console: show({**summary, "links": known}, console))
         progress.step("taking the network away")
         return code
+
+
+def _runs(lab: "Lab", host: str) -> bool:
+    """Whether the command still runs on a host; also while it is about to be known there."""
+    return all(program.poll() is None for program in lab.host(host).programs)
 
 
 def _topology(args: argparse.Namespace) -> Topology:

@@ -1,13 +1,13 @@
 """What a run shows while it lasts: what hosts write and, while they are silent, who runs and what passes the links."""
 
 import contextlib
-import queue
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from time import monotonic, sleep
+from time import monotonic
 from typing import Final
 
 from rich.console import Console
@@ -24,6 +24,8 @@ _FIRST_PLAIN: Final = 5.0  # where it cannot be rewritten it is said rarely, and
 _LAST_PLAIN: Final = 60.0
 _ERASE_LINE: Final = 2
 _BACKLOG: Final = 100  # lines that wait to be written
+_LAST_BACKLOG: Final = 100_000  # the same with what the pipes of hosts that have ended still held
+_LOOK: Final = 0.1  # seconds, after which it is seen that a host has ended
 _PATIENCE: Final = 2.0  # seconds for what is written to be read
 
 
@@ -47,28 +49,43 @@ class Screen:
         self._quiet = quiet
         self._shown = False
         self._stuck = False
-        self._waiting: queue.Queue[tuple[Callable[[], object], threading.Event]] = queue.Queue(_BACKLOG)
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Callable[[], object], bool]] = deque()  # and whether it is the run's own
+        self._handed = self._written = 0
         self._writer: threading.Thread | None = None
-        self._starting = threading.Lock()
         self.rewrites = self._console.is_terminal and not self._console.is_dumb_terminal
         self.spoken = monotonic()
 
-    def line(self, host: str, text: str) -> None:
-        """A line that a host has written."""
-        if not self._quiet:
-            self._hand(partial(self._write, lambda: (sys.stdout.write(f"[{host}] {text}\n"), sys.stdout.flush())), None)
+    def line(self, host: str, text: str, running: Callable[[], bool] = lambda: True) -> None:
+        """A line that a host has written; waits while too many are not read yet.
+
+        Args:
+            host: its name.
+            text: the line.
+            running: whether the host still runs. What it leaves when it has ended is taken at once, so that its log
+                gets all of it before the run goes on, and the screen before the summary.
+        """
+        if self._quiet:
+            return
+        with self._changed:
+            while self._handed - self._written >= (_BACKLOG if running() else _LAST_BACKLOG):
+                self._changed.wait(_LOOK)
+        self._hand(
+            partial(self._write, lambda: (sys.stdout.write(f"[{host}] {text}\n"), sys.stdout.flush())), own=False
+        )
 
     def tell(self, text: str) -> None:
         """A line of the run's own."""
         self._do(partial(self._write, lambda: self._console.file.write(f"wiresum mininet: {text}\n")))
+        self.spoken = monotonic()
 
     def show(self, draw: Callable[[Console], object]) -> None:
         """Whatever else is drawn on the console."""
         self._do(partial(self._write, lambda: draw(self._console)))
 
     def status(self, text: str) -> None:
-        """A line that the next one, of whatever kind, replaces; only where that can be."""
-        if self.rewrites:
+        """A line that the next one, of whatever kind, replaces; only where that can be, and nothing else waits."""
+        if self.rewrites and self._handed == self._written:
             self._do(partial(self._show_status, text))
 
     def clear(self) -> None:
@@ -76,41 +93,55 @@ class Screen:
         self._do(self._clear)
 
     def close(self) -> bool:
-        """Waits for what is still to be written as long as it moves on; returns whether all is."""
-        left = self._waiting.unfinished_tasks
-        until = monotonic() + _PATIENCE
-        while left and monotonic() < until:
-            sleep(0.01)
-            if self._waiting.unfinished_tasks < left:
-                left, until = self._waiting.unfinished_tasks, monotonic() + _PATIENCE
-        return not left
+        """Waits for what is still to be written as long as it moves on; returns whether all is.
+
+        If it is not, because nobody reads what hosts write, what the run says is written without that, where it can be.
+        """
+        with self._changed:
+            while (written := self._written) < self._handed:
+                if not self._changed.wait_for(lambda: self._written > written, _PATIENCE):
+                    break
+            else:
+                return True
+            own = [action for action, is_own in self._waiting if is_own]
+            lines = len(self._waiting) - len(own)
+            self._waiting.clear()
+        if lines:
+            text = f"wiresum mininet: {lines:,} lines of hosts are only in the logs, as nobody reads them here\n"
+            own.append(partial(self._write, lambda: self._console.file.write(text)))
+        past = threading.Thread(target=lambda: [action() for action in own], name="screen's last", daemon=True)
+        past.start()
+        past.join(_PATIENCE)
+        return False
 
     def _do(self, action: Callable[[], object]) -> None:
         """Has something written, and waits for it unless nobody reads what is written."""
-        patience = 0 if self._stuck else _PATIENCE
-        done = self._hand(action, patience)
-        self._stuck = done is None or not done.wait(patience)
+        number = self._hand(action, own=True)
+        with self._changed:
+            patience = 0 if self._stuck else _PATIENCE
+            self._stuck = not self._changed.wait_for(lambda: self._written >= number, patience)
 
-    def _hand(self, action: Callable[[], object], patience: float | None) -> threading.Event | None:
-        """Gives something to the writer; what it sets when it has been written, None if there is no room for it."""
-        with self._starting:
+    def _hand(self, action: Callable[[], object], *, own: bool) -> int:
+        """Gives something to the writer; returns how many there will be when it has been written."""
+        with self._changed:
             if self._writer is None:
                 self._writer = threading.Thread(target=self._serve, name="screen", daemon=True)
                 self._writer.start()
-        done = threading.Event()
-        try:
-            self._waiting.put((action, done), timeout=patience)
-        except queue.Full:
-            return None
-        return done
+            self._waiting.append((action, own))
+            self._handed += 1
+            self._changed.notify_all()
+            return self._handed
 
     def _serve(self) -> None:
         while True:
-            action, done = self._waiting.get()
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting)
+                action, _ = self._waiting.popleft()
             action()
-            self._stuck = False
-            done.set()
-            self._waiting.task_done()
+            with self._changed:
+                self._written += 1
+                self._stuck = False
+                self._changed.notify_all()
 
     # In the writer
 
