@@ -206,6 +206,24 @@ def test_a_slow_reader_costs_no_line_of_a_log(tmp_path: Path) -> None:
         assert shown == numbers
 
 
+def test_the_prompt_survives_commands_that_fail(tmp_path: Path) -> None:
+    with LabRun("--hosts", "2", "--cli", out=tmp_path / "runs", keep_stdin=True) as run:
+        run.type("sh echo ready")
+        run.read_until(b"ready\n")
+        os.kill(run.wait_for("mininet:h1"), signal.SIGKILL)
+        run.wait_for_none("mininet:h1")
+        failing = ["trace h1 0.1", "packets h1 0.1", "workers true", "workers true &", "links"]
+        run.type(*failing, "switch", "link h1 h2 down", "source /nowhere", "py 1/0")
+        run.type("sh echo still here", "exit")
+        assert run.end() == 1, run.stderr
+        assert run.left() == []
+    said = run.stdout.decode()
+    assert "trace h1 0.1: h1 " in said
+    assert "still here" in said
+    assert "Traceback" not in run.stderr
+    assert "Mininet's shell of h1 has ended" in " ".join(run.summary()["problems"])
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"

@@ -42,6 +42,10 @@ class Prompt(CLI):  # type: ignore[misc]
         self._lab, self._environment, self._background = lab, environment, background
         super().__init__(lab.net)
 
+    def onecmd(self, line: str) -> bool:
+        """Does what a line says; returns whether the prompt is left, which it is not for anything that fails."""
+        return bool(_survive(line, lambda: super(Prompt, self).onecmd(line)))
+
     def do_help(self, line: str) -> None:
         """Usage: help [COMMAND]. What there is."""
         if line.strip():
@@ -64,7 +68,7 @@ class Prompt(CLI):  # type: ignore[misc]
         if not words:
             _say("say which command")
         elif background:
-            self._background.start(lambda: self._work(words))
+            self._background.start(lambda: _survive(line, lambda: self._work(words)))
         else:
             self._work(words)
 
@@ -148,14 +152,10 @@ class Prompt(CLI):  # type: ignore[misc]
         from wiresum.cli import main
 
         with TemporaryDirectory() as folder:
-            try:
-                with Captures(self._lab, Path(folder), links) as captures:
-                    _say(f"capturing for {seconds:g} s")
-                    time.sleep(seconds)
-                    files, problems = captures.stop()
-            except LabError as error:
-                _say(str(error))
-                return
+            with Captures(self._lab, Path(folder), links) as captures:
+                _say(f"capturing for {seconds:g} s")
+                time.sleep(seconds)
+                files, problems = captures.stop()
             for problem in problems:
                 _say(problem)
             sys.stdout.flush()
@@ -246,6 +246,17 @@ def prompt(lab: Lab, environment: Mapping[str, str], interruption: Interruption)
     finally:
         background.close()
         setLogLevel("critical")
+
+
+def _survive(line: str, command: Callable[[], Any]) -> Any:
+    """What a command returns; if it fails, that is said."""
+    try:
+        return command()
+    except LabError as error:
+        _say(f"{line.strip()}: {error}")
+    except Exception as error:  # Mininet's own raise whatever there is
+        _say(f"{line.strip()}: {type(error).__name__}: {error}")
+    return None
 
 
 def _say(line: str) -> None:
