@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.waiting import wait_until
-from wiresum.lab.folders import hand_over, new_folder
+from wiresum.lab.folders import hand_over, new_folder, own_folder
 from wiresum.lab.programs import LabError, Program, end_all, run_in
 from wiresum.lab.run import CommandResult, run_command
 from wiresum.lab.topology import Topology, rack
@@ -180,6 +180,7 @@ def test_folders_of_runs(tmp_path: Path) -> None:
     made = {new_folder(tmp_path / "runs", "x") for _ in range(3)}
     assert len(made) == 3
     assert all(folder.is_dir() for folder in made)
+    assert [own_folder(tmp_path / "captures", "x").name for _ in range(3)] == ["x", "x-2", "x-3"]
     (tmp_path / "file").touch()
     with pytest.raises(LabError, match="cannot make the run's folder"):
         new_folder(tmp_path / "file", "x")

@@ -224,6 +224,19 @@ def test_the_prompt_survives_commands_that_fail(tmp_path: Path) -> None:
     assert "Mininet's shell of h1 has ended" in " ".join(run.summary()["problems"])
 
 
+def test_captures_of_two_runs_do_not_meet_in_one_folder(tmp_path: Path) -> None:
+    captures = tmp_path / "made" / "captures"
+    sudo = {"SUDO_UID": "1234", "SUDO_GID": "2345"}
+    for name in ("a", "b"):  # folders of the same name, if they are made in the same second
+        words = ["--hosts", "2", f"--pcap={captures}", "--name", "same", "--", "true"]
+        with LabRun(*words, out=tmp_path / name, environment=sudo) as run:
+            assert run.end() == 0, run.stderr
+    found = sorted(captures.iterdir())
+    assert [sorted(file.name for file in folder.iterdir()) for folder in found] == [["h1.pcap", "h2.pcap"]] * 2
+    made = [captures.parent, captures, *found, *captures.glob("*/*")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(1234, 2345)}
+
+
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder = tmp_path / "small"

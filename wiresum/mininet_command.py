@@ -131,7 +131,7 @@ def _run(
     args: argparse.Namespace, topology: Topology, command: Sequence[str], screen: "Screen", interruption: "Interruption"
 ) -> int:
     from wiresum.lab.captures import Captures
-    from wiresum.lab.folders import drop_if_empty, hand_over, make_folder, new_folder
+    from wiresum.lab.folders import drop_if_empty, hand_over, make_folder, new_folder, own_folder
     from wiresum.lab.network import Lab, LabSettings
     from wiresum.lab.pictures import RunTrace
     from wiresum.lab.progress import Progress
@@ -161,8 +161,8 @@ def _run(
             screen.tell(f"warning: {text}")
         captures = None
         if args.pcap is not None:
-            where = folder if args.pcap == Path() else args.pcap / folder.name
-            make_folder(where)
+            where = folder if args.pcap == Path() else own_folder(args.pcap, folder.name)
+            undo.callback(drop_if_empty, where)
             undo.callback(hand_over, where)
             progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))

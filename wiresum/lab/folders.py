@@ -14,21 +14,30 @@ def new_folder(parent: Path, name: str) -> Path:
     Raises:
         LabError: it cannot be made.
     """
+    return own_folder(parent, f"{time.strftime('%Y%m%d-%H%M%S')}-{name}")
+
+
+def own_folder(parent: Path, name: str) -> Path:
+    """Makes PARENT/NAME or, if somebody has that, PARENT/NAME-N; what it makes is the user's who called sudo.
+
+    Raises:
+        LabError: it cannot be made.
+    """
     try:
         make_folder(parent)
     except OSError as error:
         raise LabError(f"cannot make the run's folder in {parent}: {error.strerror}") from None
-    stamp = time.strftime("%Y%m%d-%H%M%S")
     for attempt in range(1000):
-        folder = parent / (f"{stamp}-{name}" + (f"-{attempt + 1}" if attempt else ""))
+        folder = parent / (name + (f"-{attempt + 1}" if attempt else ""))
         try:
             folder.mkdir()
         except FileExistsError:
             continue
         except OSError as error:
             raise LabError(f"cannot make the run's folder {folder}: {error.strerror}") from None
+        _give(folder)
         return folder
-    raise LabError(f"there are a thousand runs named {stamp}-{name} in {parent}")
+    raise LabError(f"there are a thousand runs named {name} in {parent}")
 
 
 def make_folder(folder: Path) -> None:
