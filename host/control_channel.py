@@ -13,7 +13,6 @@ from protocol.control import (
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
-    SLOW_ANSWER,
     STATUS_BY_ERROR,
     connection_patience,
     format_address,
@@ -83,17 +82,13 @@ class ControlChannel:
     def _describe(self, timeout: float) -> pb.DescribeReply:
         """The switch's first answer. A connection that does not bring it soon is replaced by a fresh one."""
         details = ""
-        patiences = list(connection_patience(timeout))
-        for attempt, patience in enumerate(patiences, 1):
-            if attempt > 1:
-                self._channel.close()
-                self._open()
+        for patience, soon in connection_patience(timeout):
             began = time.monotonic()
             answer = self.stub.Describe.future(pb.DescribeRequest(), timeout=patience)
             try:
                 # gRPC's own deadline never passes in a child that was forked while its parent used gRPC.
                 reply = answer.result(patience + 1)
-                if time.monotonic() - began < SLOW_ANSWER or attempt == len(patiences):
+                if time.monotonic() - began < soon:
                     return reply
             except grpc.FutureTimeoutError:
                 raise SwitchUnreachableError(
@@ -106,6 +101,8 @@ class ControlChannel:
                 if status is not grpc.StatusCode.DEADLINE_EXCEEDED:
                     break
                 details = f"no answer within {timeout:g} s"
+            self._channel.close()
+            self._open()
         raise SwitchUnreachableError(
             f"{self.name} accepts connections, but does not answer as a switch's control service: {details}"
         )

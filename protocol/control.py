@@ -1,5 +1,6 @@
 """What both ends of the control service agree on besides its messages."""
 
+import math
 from collections.abc import Iterator
 from typing import Final
 
@@ -26,9 +27,9 @@ PING_INTERVAL: Final = 2.0
 PING_TIMEOUT: Final = 8.0
 
 _FIRST_PATIENCE: Final = 3.0
-# A connection whose first answer takes longer is replaced, too, while there is patience. TCP repeats a lost SYN after a
-# second, takes that second for the round trip, and waits for three of them whenever it loses a packet later.
-SLOW_ANSWER: Final = 0.9
+# TCP repeats a lost SYN after a second, takes that second for the round trip, and waits for three of them whenever it
+# loses a packet later. So a connection that took as long for its first answer is replaced, too.
+_SOON: Final = 0.9
 
 CHANNEL_OPTIONS: Final = (
     ("grpc.keepalive_time_ms", round(PING_INTERVAL * 1000)),
@@ -42,18 +43,20 @@ CHANNEL_OPTIONS: Final = (
 )
 
 
-def connection_patience(seconds: float) -> Iterator[float]:
+def connection_patience(seconds: float) -> Iterator[tuple[float, float]]:
     """How long to wait for the first answer on one fresh connection after the other, within so many seconds in all.
+
+    And in how many seconds it must come for the connection to be kept: on the last, whenever it comes.
 
     TCP waits for seconds before it repeats the first data of a connection whose opening lost a packet (RFC 6298,
     section 5.7). Where that gets lost as well, a fresh connection is faster.
     """
     patience = _FIRST_PATIENCE
     while seconds >= 2 * patience:
-        yield patience
+        yield patience, _SOON
         seconds -= patience
         patience *= 2
-    yield seconds
+    yield seconds, math.inf
 
 
 def format_address(address: Address) -> str:

@@ -161,9 +161,11 @@ def _run(
             screen.tell(f"warning: {text}")
         captures = None
         if args.pcap is not None:
-            where = folder if args.pcap == Path() else own_folder(args.pcap, folder.name)
-            undo.callback(drop_if_empty, where)
-            undo.callback(hand_over, where)
+            where = folder
+            if args.pcap != Path():
+                where = own_folder(args.pcap, folder.name)
+                undo.callback(drop_if_empty, where)
+                undo.callback(hand_over, where)
             progress.step("starting captures")
             captures = undo.enter_context(Captures(lab, where))
             trace.follow(captures)

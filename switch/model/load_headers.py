@@ -67,16 +67,17 @@ def _compound(root: Node, types: dict[str, HeaderType], headers: dict[str, Heade
             node.fail(f"{key} is empty")
         return found
 
-    def valid_or_not(node: Node) -> list[Header]:
+    def members_of(node: Node) -> list[Header]:
         """The headers of a stack or union; metadata, which is always valid, cannot be one."""
         found = elements(node, "header_ids", by_id)
-        if metadata := [each.name for each in found if each.metadata]:
-            node.fail(f"{metadata[0]} is metadata, so it cannot be in a stack or union")
+        for each in found:
+            if each.metadata:
+                node.fail(f"{each.name} is metadata, so it cannot be in a stack or union")
         return found
 
     def stack(node: Node) -> Stack:
         kind = looked_up(node, "header_type", types)
-        found = valid_or_not(node)
+        found = members_of(node)
         if any(each.type is not kind for each in found):
             node.fail("elements of a stack must be of its type")
         return Stack(node.text("name"), kind, tuple(each.name for each in found))
@@ -90,7 +91,7 @@ def _compound(root: Node, types: dict[str, HeaderType], headers: dict[str, Heade
 
     def union(node: Node) -> Union:
         members = looked_up(node, "union_type", union_types)
-        found = valid_or_not(node)
+        found = members_of(node)
         if [each.type.name for each in found] != [kind for _, kind in members]:
             node.fail("members of a union must be of its type")
         made = Union(node.text("name"), tuple(name for name, _ in members), tuple(each.name for each in found))

@@ -12,7 +12,6 @@ from protocol.control import (
     CHANNEL_OPTIONS,
     PROTOCOL_VERSION,
     SHUTTING_DOWN,
-    SLOW_ANSWER,
     connection_patience,
     format_address,
     parse_address,
@@ -84,15 +83,13 @@ class Parent:
                 f"give that of another switch"
             )
         details = ""
-        patiences = list(connection_patience(_OPEN_SECONDS))
-        for attempt, patience in enumerate(patiences, 1):
-            if attempt > 1:
-                await self._channel.close()
+        for patience, soon in connection_patience(_OPEN_SECONDS):
+            await self.close()
             self._connect()
             began = time.monotonic()
             try:
                 await self._describe(patience)
-                if time.monotonic() - began < SLOW_ANSWER or attempt == len(patiences):
+                if time.monotonic() - began < soon:
                     return
             except grpc.aio.AioRpcError as error:
                 details = error.details() or error.code().name

@@ -68,7 +68,7 @@ class Screen:
         if self._quiet:
             return
         with self._changed:
-            while self._handed - self._written >= (_BACKLOG if running() else _LAST_BACKLOG):
+            while (waiting := self._handed - self._written) >= _BACKLOG and (waiting >= _LAST_BACKLOG or running()):
                 self._changed.wait(_LOOK)
         self._hand(
             partial(self._write, lambda: (sys.stdout.write(f"[{host}] {text}\n"), sys.stdout.flush())), own=False
@@ -77,7 +77,7 @@ class Screen:
     def tell(self, text: str) -> None:
         """A line of the run's own."""
         self._do(partial(self._write, lambda: self._console.file.write(f"wiresum mininet: {text}\n")))
-        self.spoken = monotonic()
+        self.spoken = monotonic()  # also if nobody reads it, or it would be said at every tick
 
     def show(self, draw: Callable[[Console], object]) -> None:
         """Whatever else is drawn on the console."""
