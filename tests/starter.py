@@ -165,7 +165,10 @@ def _serve(connection: socket.socket) -> tuple[str, list[str]] | None:
 
     def reap(*_: object) -> None:
         while running:
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:  # the next signal came in the middle of this function, which has seen to all
+                return
             if pid == 0:
                 return
             _tell(running.pop(pid), os.waitstatus_to_exitcode(status), close=True)
