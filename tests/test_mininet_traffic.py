@@ -30,7 +30,9 @@ import json, os, subprocess, time
 if os.environ["RANK"] == "0":
     subprocess.run(["iperf3", "--server", "--one-off"], check=True)
 else:
-    client = ["iperf3", "--json", "--bytes", "200000", "--client", os.environ["MASTER_ADDR"]]
+    # When all is given to the client's kernel, the server closes, and what that kernel still has is dropped.
+    sizes = ["--bytes", "500000", "--window", "64K"]
+    client = ["iperf3", "--json", *sizes, "--client", os.environ["MASTER_ADDR"]]
     while "end" not in (done := json.loads(subprocess.run(client, capture_output=True).stdout)) or "error" in done:
         assert "refused" in done["error"], done["error"]  # the server is not there yet
         time.sleep(0.05)
